@@ -1,0 +1,74 @@
+# Everything runs in a private environment, .venv, that make creates by itself: `python3 -m venv` and pip, no more.
+# The second run of any target finds its stamp and is quick.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help dev test lint types unit integration system demo bench fmt clean
+
+VENV := .venv
+BIN  := $(VENV)/bin
+ARGS ?=
+
+# The first python on this machine that is new enough and can make an environment; PYTHON=... overrides.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { command -v $$python; break; }; done)
+
+# What of PostgreSQL is installed here. The embedded one is always tested, an installed one too where there is one.
+INSTALLED_POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+dev: $(VENV)/dev.stamp ## Make the environment for working here, and nothing else
+
+test: lint types unit integration system ## Run every check, as CI does
+
+lint: dev
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/lint-imports
+
+types: dev
+	$(BIN)/mypy
+
+unit: dev
+	$(BIN)/pytest tests/architecture tests/unit tests/property tests/conformance
+
+integration: dev
+	$(BIN)/pytest tests/integration tests/migration
+ifneq ($(INSTALLED_POSTGRES),)
+	$(BIN)/pytest tests/integration tests/migration --pg=installed
+else
+	@echo 'No PostgreSQL is installed here: the integration tests ran on the embedded one only.'
+endif
+
+system: dev
+	$(BIN)/pytest tests/acceptance tests/crash tests/packaging
+
+demo: $(VENV)/demo.stamp ## Run the main job on an embedded PostgreSQL, with faults (ARGS=--json)
+	@$(BIN)/outbox demo $(ARGS)
+
+bench: dev ## Measure, and print what was measured
+	$(BIN)/python -m benchmarks $(ARGS)
+
+fmt: dev ## Format, and repair what can be repaired without thinking
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean: ## Remove the environment and the caches
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+$(BIN)/python:
+	@test -n '$(PYTHON)' || { echo >&2 'No Python >= 3.11 with its venv module was found (on Debian: apt install' \
+	    'python3 python3-venv). Name one with: make PYTHON=/path/to/python3'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Who only wants to see the demo does not wait for linters and test tools.
+$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@ $(VENV)/demo.stamp
