@@ -1,0 +1,63 @@
+"""What every test may use: a real PostgreSQL database of its own. Settings of the surroundings never reach a test."""
+
+import os
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.postgres import Choice, Cluster, Database, cluster, describe  # noqa: E402 - after the line above
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pg",
+        choices=("auto", "embedded", "installed"),
+        default="auto",
+        help="the PostgreSQL to test on; auto: OUTBOX_TEST_DSN (of a superuser) > embedded > installed",
+    )
+
+
+def pytest_configure() -> None:
+    """Forget what could lead a test to somebody's real outbox: our own settings, and libpq's."""
+    for name in list(os.environ):
+        if name.startswith(("OUTBOX_", "PG")) and not name.startswith("OUTBOX_TEST_"):
+            del os.environ[name]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return describe(_choice(config))
+
+
+def _choice(config: pytest.Config) -> Choice:
+    return cast("Choice", config.getoption("--pg"))
+
+
+@pytest.fixture(scope="session")
+def postgres(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """The server of this session."""
+    with cluster(_choice(pytestconfig)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def template(postgres: Cluster) -> Iterator[Database]:
+    """A migrated database that is copied and never connected to."""
+    with postgres.template() as migrated:
+        yield migrated
+
+
+@pytest.fixture
+def database(postgres: Cluster, template: Database) -> Iterator[Database]:
+    """A migrated database of this test's own."""
+    with postgres.database(template) as copied:
+        yield copied
+
+
+@pytest.fixture
+def empty_database(postgres: Cluster) -> Iterator[Database]:
+    """A database of this test's own, without the schema."""
+    with postgres.database() as made:
+        yield made
