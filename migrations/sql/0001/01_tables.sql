@@ -1,0 +1,338 @@
+-- The tables of the outbox. One idea per table; the hot path is three narrow writes (intent + pending, pending, outcome).
+-- Every time is the database's clock, through outbox.now().
+
+create type outbox.state as enum ('proposed', 'authorized', 'executing', 'succeeded', 'rejected', 'unknown');
+create type outbox.step as enum ('none', 'look', 'resend', 'person');
+
+-- A simulation database replaces this one function; nothing else in the schema reads a clock.
+create function outbox.now() returns timestamptz language sql volatile parallel safe
+  as $$ select clock_timestamp() $$;
+
+-- Which database this is, and which life of it. `era` grows at every failover or restore, and is the upper part of every fence.
+create table outbox.instance (
+  only_row boolean primary key default true check (only_row),
+  id uuid not null default gen_random_uuid(),
+  system_identifier bigint not null,
+  timeline int not null,
+  era bigint not null default 1 check (era between 1 and 4194303),
+  schema_version int not null,
+  min_daemon int not null,
+  created_at timestamptz not null default outbox.now()
+);
+
+-- The closed vocabulary of reasons; a test compares it with states.Cause.
+create table outbox.cause (name text primary key);
+
+create table outbox.receiver (
+  receiver_id int generated always as identity primary key,
+  name text not null unique check (name ~ '^[a-z][a-z0-9_-]{0,62}$'),
+  transport text not null,
+  lanes int not null check (lanes between 1 and 1024),
+  doorbell boolean not null default true,
+  config jsonb not null,
+  circuit_opened_at timestamptz,
+  circuit_reason text,
+  applied_at timestamptz not null default outbox.now(),
+  applied_by text not null default session_user
+);
+
+-- Every version of what a tool's wire bytes and rules depend on (the wiring document). Append-only.
+create table outbox.contract (
+  contract_id int generated always as identity unique,
+  digest bytea primary key check (octet_length(digest) = 32),
+  tool text not null,
+  version int not null,
+  body jsonb not null,
+  applied_at timestamptz not null default outbox.now(),
+  applied_by text not null default session_user,
+  unique (tool, version)
+);
+
+-- The numbers beside contract_id are derived from the wiring by `outbox apply`, so that the begin statement can judge a batch.
+create table outbox.tool (
+  name text primary key check (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'),
+  receiver_id int not null references outbox.receiver,
+  contract_id int not null references outbox.contract (contract_id),
+  requires_approval boolean not null default false,
+  policy_version int not null default 1,
+  retention interval not null default '0',        -- how long the receiver honours the key; 0: no key
+  key_forever boolean not null default false,
+  margin interval not null default '0',
+  reach interval not null,                        -- max(deadline, in-flight bound): how late a resend begun now may land
+  deadline interval not null,
+  settle interval,                                -- from the begin of an attempt until it cannot land any more; null: no bound stated
+  person_settle interval not null default '1 hour',
+  repeat_safe boolean not null default false,     -- a resend is harmless at any time
+  resend_safe boolean not null default false,     -- some resend is deduplicated, guarded or harmless
+  stores_key_on_execution boolean not null default false,
+  lands_late boolean not null default false,      -- an earlier attempt may still land after a later one ended: order must wait
+  applied_at timestamptz not null default outbox.now(),
+  applied_by text not null default session_user
+);
+
+-- Kill switches, honoured by the begin statement. `name` is a receiver, a tool or a tenant.
+create table outbox.pause (
+  kind text not null check (kind in ('receiver', 'tool', 'tenant')),
+  name text not null,
+  paused_at timestamptz not null default outbox.now(),
+  paused_by text not null,
+  reason text not null,
+  primary key (kind, name)
+);
+
+create function outbox.lp(v text) returns bytea language sql immutable parallel safe
+  as $$ select case when v is null then '\xffffffff'::bytea
+                    else int4send(octet_length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8') end $$;
+
+-- SHA-256 over length-prefixed fields, the public encoding `outbox/1`. Callable by writers in any language.
+create function outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text,
+                                     arguments text, content_type text default null, body bytea default null)
+  returns bytea language sql immutable parallel safe
+  as $$ select sha256('\x6f7574626f782f3100'::bytea || outbox.lp(tenant_id) || outbox.lp(operation_id) || outbox.lp(tool)
+      || outbox.lp(resource) || outbox.lp(expected_version) || outbox.lp(arguments)
+      || case when body is null then ''::bytea
+              else outbox.lp(content_type) || int4send(octet_length(body)) || body end) $$;
+
+-- Insert-only. The CHECK recomputes the digest, so no writer in any language can lie about it.
+create table outbox.intent (
+  seq bigint generated always as identity (cache 1) primary key,
+  tenant_id text not null check (tenant_id ~ '^[!-~]{1,200}$'),
+  operation_id text not null check (operation_id ~ '^[!-~]{1,200}$'),
+  tool text not null,
+  resource text check (octet_length(resource) between 1 and 2000),
+  arguments text check (octet_length(arguments) <= 262144),
+  content_type text check (content_type ~ '^[ -~]{1,200}$'),
+  body bytea check (octet_length(body) <= 262144),
+  expected_version text check (expected_version ~ '^[ -~]{1,200}$'),
+  ordering_key text check (octet_length(ordering_key) between 1 and 2000),
+  principal_id text not null check (principal_id ~ '^[!-~]{1,200}$'),
+  expires_at timestamptz,
+  not_before timestamptz,
+  compensates text check (compensates ~ '^[!-~]{1,200}$'),
+  revision_of text check (revision_of ~ '^[!-~]{1,200}$'),
+  on_behalf_of text check (on_behalf_of ~ '^[!-~]{1,200}$'),
+  traceparent text check (traceparent ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'),
+  written_by text not null default session_user,
+  created_at timestamptz not null default outbox.now(),
+  redacted_at timestamptz,
+  digest bytea not null,
+  unique (tenant_id, operation_id),
+  constraint intent_digest_is_true check (redacted_at is not null or digest = outbox.intent_digest(
+    tenant_id, operation_id, tool, resource, expected_version, arguments, content_type, body)),
+  constraint intent_has_one_payload check (redacted_at is not null
+    or ((arguments is null) <> (body is null) and (body is null) = (content_type is null)))
+);
+create index intent_created_at on outbox.intent using brin (created_at);
+create index intent_resource on outbox.intent (resource, seq) where resource is not null;
+
+-- Only operations that have not ended. No index on a column that changes, so that every update is HOT.
+create table outbox.pending (
+  receiver_id int not null,
+  lane int not null,
+  seq bigint not null,
+  state outbox.state not null,
+  step outbox.step not null default 'none',
+  attempt int not null default 0,
+  fence bigint,
+  begun_at timestamptz,
+  first_sent_at timestamptz,
+  resend_until timestamptz,
+  unresolved_at timestamptz,
+  next_at timestamptz not null,
+  ord bigint,
+  expires_at timestamptz,
+  policy_version int not null,
+  contract_id int,
+  approval_id bigint,
+  throttled int not null default 0,
+  not_sent int not null default 0,
+  passed boolean not null default false,
+  sent_key uuid,
+  wire_digest bytea,
+  cause text,
+  primary key (receiver_id, lane, seq),
+  constraint only_executing_and_unknown_hide_an_effect check (state in ('executing', 'unknown') or unresolved_at is null),
+  constraint unknown_is_unresolved check (state <> 'unknown' or unresolved_at is not null),
+  constraint executing_is_exposed check (state <> 'executing'
+    or (attempt > 0 and fence is not null and begun_at is not null and first_sent_at is not null and resend_until is not null)),
+  constraint only_open_operations check (state not in ('succeeded', 'rejected'))
+) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+create index pending_order on outbox.pending (receiver_id, ord, seq) where ord is not null;
+create index pending_expiry on outbox.pending (expires_at) where expires_at is not null;
+
+-- One row while any attempt is unresolved, or a person is needed: the reconciler's and `stuck`'s own table.
+create table outbox.doubt (
+  seq bigint primary key,
+  receiver_id int not null,
+  lane int not null,
+  tenant_id text not null,
+  tool text not null,
+  attempt int not null,
+  since timestamptz not null default outbox.now(),
+  last_exposed_at timestamptz,
+  gave_up_at timestamptz not null default outbox.now(),
+  settle_at timestamptz,
+  step outbox.step not null default 'look',
+  next_at timestamptz not null,
+  reads int not null default 0 check (reads >= 0),
+  accepted boolean not null default false,        -- a 202 was seen: "not found" proves nothing from now on
+  no_resend boolean not null default false,       -- a resend would teach nothing (stored failure, 412 on a resend, mismatch)
+  needs_person boolean not null default false,
+  reason text,
+  claimed_by uuid,
+  claimed_until timestamptz
+);
+create index doubt_due on outbox.doubt (next_at);
+create index doubt_tenant on outbox.doubt (tenant_id, seq);
+
+-- Written once, in the statement that deletes the pending row.
+create table outbox.outcome (
+  seq bigint primary key,
+  from_state outbox.state not null,
+  state outbox.state not null,
+  cause text,
+  attempt int not null,
+  fence bigint,
+  owner uuid,
+  first_sent_at timestamptz,
+  started_at timestamptz,
+  ended_at timestamptz not null default outbox.now(),
+  sent_key uuid,
+  wire_digest bytea,
+  contract_id int,
+  approval_id bigint,
+  policy_version int,
+  throttled int not null default 0,
+  not_sent int not null default 0,
+  status int,
+  excerpt text check (octet_length(excerpt) <= 4096),
+  request_id text check (octet_length(request_id) <= 300),
+  peer text,
+  receipt text check (octet_length(receipt) <= 8192),
+  external_id text check (octet_length(external_id) <= 500),
+  decided_by text,
+  evidence_id bigint,
+  xid xid8 not null default pg_current_xact_id(),
+  constraint outcome_move_is_legal check ((from_state = 'executing' and state in ('succeeded', 'rejected'))
+    or (from_state = 'unknown' and state in ('succeeded', 'rejected'))
+    or (from_state in ('proposed', 'authorized') and state = 'rejected'))
+);
+create index outcome_ended_at on outbox.outcome using brin (ended_at);
+create index outcome_xid on outbox.outcome (xid, seq);
+create index outcome_external_id on outbox.outcome (external_id) where external_id is not null;
+
+-- Exposures that did not end the operation. Throttles and NotSent are counters, never rows.
+create table outbox.attempt (
+  seq bigint not null,
+  attempt int not null,
+  fence bigint not null,
+  owner uuid,
+  cause text not null,
+  contract_id int,
+  sent_key uuid,
+  wire_digest bytea,
+  started_at timestamptz,
+  ended_at timestamptz not null default outbox.now(),
+  status int,
+  excerpt text check (octet_length(excerpt) <= 4096),
+  request_id text check (octet_length(request_id) <= 300),
+  peer text,
+  primary key (seq, attempt)
+);
+
+-- Anything observed about an effect. Append-only.
+create table outbox.evidence (
+  evidence_id bigint generated always as identity primary key,
+  seq bigint not null,
+  attempt int,
+  fence bigint,
+  kind text not null check (kind in ('receipt', 'not_sent', 'late_answer', 'lookup', 'statement', 'callback')),
+  verdict text check (verdict in ('confirmed', 'ended', 'partial', 'not_found', 'unknown')),
+  external_id text check (octet_length(external_id) <= 500),
+  receipt text check (octet_length(receipt) <= 8192),
+  duplicates int not null default 0,
+  status int,
+  excerpt text check (octet_length(excerpt) <= 4096),
+  request_id text check (octet_length(request_id) <= 300),
+  sent_at timestamptz,
+  observed_at timestamptz not null default outbox.now(),
+  source text not null,
+  stated_by text,
+  note text check (octet_length(note) <= 4096)
+);
+create index evidence_seq on outbox.evidence (seq);
+
+-- A person's decision about exactly one action: it is bound to the digest.
+create table outbox.approval (
+  approval_id bigint generated always as identity primary key,
+  seq bigint not null,
+  digest bytea not null,
+  decision text not null check (decision in ('approved', 'refused', 'revoked')),
+  policy_version int not null,
+  expires_at timestamptz,
+  decided_by text not null,
+  decided_at timestamptz not null default outbox.now(),
+  reason text
+);
+create index approval_seq on outbox.approval (seq);
+
+-- Who may act on a lane. The key contains the fence: FOR KEY SHARE lets the renewal pass and excludes a takeover.
+create table outbox.lane (
+  receiver_id int not null references outbox.receiver,
+  lane int not null,
+  owner uuid,
+  member_id uuid,
+  fence bigint not null,
+  receiver_fence bigint not null default 0,
+  expires_at timestamptz not null default '-infinity',
+  renewed_at timestamptz,
+  idle boolean not null default false,
+  bell text,
+  primary key (receiver_id, lane),
+  unique (receiver_id, lane, fence)
+) with (fillfactor = 50);
+
+-- Live daemons, with their counters.
+create table outbox.member (
+  member_id uuid primary key,
+  kind text not null check (kind in ('relay', 'reconciler')),
+  host text not null,
+  pid int not null,
+  version text not null,
+  receivers text[],
+  started_at timestamptz not null default outbox.now(),
+  seen_at timestamptz not null default outbox.now(),
+  counters jsonb not null default '{}'
+) with (fillfactor = 50);
+
+-- What remains of a purged operation, so that a repeated id still gets its answer instead of a second effect.
+create table outbox.tombstone (
+  tenant_id text not null,
+  operation_id text not null,
+  seq bigint not null,
+  tool text not null,
+  principal_id text not null,
+  digest bytea not null,
+  state outbox.state not null check (state in ('succeeded', 'rejected')),
+  cause text,
+  external_id text,
+  receipt_digest bytea,
+  ended_at timestamptz not null,
+  purged_at timestamptz not null default outbox.now(),
+  primary key (tenant_id, operation_id)
+);
+
+-- An ended operation of an ordering key of which an earlier attempt may still land: its successor waits until then.
+create table outbox.landing (
+  receiver_id int not null,
+  ord bigint not null,
+  seq bigint not null,
+  until timestamptz not null,
+  primary key (receiver_id, ord, seq)
+);
+
+-- Periodic work that one daemon at a time does (belt sweeps, expiry).
+create table outbox.chore (
+  name text primary key,
+  next_at timestamptz not null default '-infinity'
+);

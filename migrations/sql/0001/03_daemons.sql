@@ -1,0 +1,272 @@
+-- What the daemons may do that is more than one row of one table. Everything here is VOLATILE plpgsql: each statement inside
+-- has its own snapshot, which a takeover needs (a claim that committed while it waited must be seen).
+
+create function outbox.fence_of(era bigint, counter bigint) returns bigint language sql immutable
+  as $$ select (era << 40) | (counter & 1099511627775) $$;
+
+-- Wake the holder of a lane for a row behind its cursor. Payload: receiver/lane/seq, never data (channels have no ACL).
+create function outbox.ring(p_receiver_id int, p_lane int, p_seq bigint) returns void language sql volatile as $$
+  select pg_notify(l.bell, l.receiver_id || '/' || l.lane || '/' || p_seq)
+  from outbox.lane l where l.receiver_id = p_receiver_id and l.lane = p_lane and l.bell is not null $$;
+
+-- One row of doubt per uncertain operation; a later attempt brings its own settle time and never an earlier one.
+create function outbox.doubt_upsert(p_seq bigint, p_receiver_id int, p_lane int, p_attempt int, p_exposed_at timestamptz,
+    p_settle interval, p_step outbox.step, p_next_at timestamptz, p_accepted boolean, p_no_resend boolean, p_reason text)
+  returns void language sql volatile as $$
+  insert into outbox.doubt as d (seq, receiver_id, lane, tenant_id, tool, attempt, last_exposed_at, settle_at, step, next_at,
+                                 accepted, no_resend, needs_person, reason)
+  select p_seq, p_receiver_id, p_lane, i.tenant_id, i.tool, p_attempt, p_exposed_at, p_exposed_at + p_settle, p_step, p_next_at,
+         p_accepted, p_no_resend, p_step = 'person', p_reason
+  from outbox.intent i where i.seq = p_seq
+  on conflict (seq) do update set attempt = excluded.attempt, last_exposed_at = excluded.last_exposed_at, gave_up_at = outbox.now(),
+    settle_at = case when excluded.settle_at is null or (d.settle_at is null and d.last_exposed_at is not null) then null
+                     else greatest(d.settle_at, excluded.settle_at) end,
+    step = excluded.step, next_at = excluded.next_at, accepted = d.accepted or excluded.accepted,
+    no_resend = d.no_resend or excluded.no_resend, needs_person = d.needs_person or excluded.needs_person,
+    reason = coalesce(excluded.reason, d.reason), claimed_by = null, claimed_until = null $$;
+
+-- executing -> unknown for rows whose attempt nobody holds any more. Used by take(), the belt and a new era.
+create function outbox.abandon(p_receiver_id int, p_lane int, p_below_fence bigint, p_begun_before timestamptz, p_cause text)
+  returns int language plpgsql volatile as $$
+declare
+  made int := 0;
+  lost record;
+begin
+  for lost in
+    update outbox.pending q set state = 'unknown', step = 'none', unresolved_at = coalesce(q.unresolved_at, q.begun_at), cause = p_cause
+    where q.receiver_id = p_receiver_id and q.lane = p_lane and q.state = 'executing'
+      and q.fence < p_below_fence and q.begun_at < p_begun_before
+    returning q.*
+  loop
+    insert into outbox.attempt (seq, attempt, fence, cause, contract_id, sent_key, wire_digest, started_at)
+    values (lost.seq, lost.attempt, lost.fence, p_cause, lost.contract_id, lost.sent_key, lost.wire_digest, lost.begun_at)
+    on conflict do nothing;
+    perform outbox.doubt_upsert(lost.seq, lost.receiver_id, lost.lane, lost.attempt, lost.begun_at,
+      (select t.settle from outbox.intent i join outbox.tool t on t.name = i.tool where i.seq = lost.seq),
+      'look', outbox.now(), false, false, null);
+    made := made + 1;
+  end loop;
+  return made;
+end $$;
+
+-- Take a free or expired lane. Lane first, rows second: never one statement, never above READ COMMITTED.
+create function outbox.take(p_receiver_id int, p_lane int, p_owner uuid, p_member_id uuid, p_ttl interval)
+  returns table (fence bigint, made_unknown int) language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox.take must run under READ COMMITTED' using errcode = '25001';
+  end if;
+  update outbox.lane l set owner = p_owner, member_id = p_member_id, fence = l.fence + 1, expires_at = outbox.now() + p_ttl,
+      renewed_at = outbox.now(), idle = false, bell = null
+    where l.receiver_id = p_receiver_id and l.lane = p_lane and l.expires_at < outbox.now()
+    returning l.fence into fence;
+  if not found then
+    return;
+  end if;
+  made_unknown := outbox.abandon(p_receiver_id, p_lane, fence, 'infinity', 'lease_lost');
+  return next;
+end $$;
+
+-- The reconciler's belt: executing rows older than lease + deadline + margin become unknown, whoever holds the lane.
+create function outbox.sweep_orphans(p_older_than interval) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  made int := 0;
+  place record;
+begin
+  for place in
+    select p.receiver_id, p.lane from outbox.pending p
+    where p.state = 'executing' and p.begun_at < outbox.now() - p_older_than group by 1, 2
+  loop
+    made := made + outbox.abandon(place.receiver_id, place.lane, 9223372036854775807, outbox.now() - p_older_than, 'orphaned');
+  end loop;
+  return made;
+end $$;
+
+-- A failover or a restore: era and every fence grow, and what may have been exposed without a trace becomes unknown.
+-- Returns the rows made unknown, or null when this life is known already.
+create function outbox.enter_era(p_system_identifier bigint, p_timeline int) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  life outbox.instance;
+  lost record;
+  made int := 0;
+begin
+  select * into life from outbox.instance for update;
+  if life.system_identifier = p_system_identifier and life.timeline = p_timeline then
+    return null;
+  end if;
+  if (select (s.system_identifier, c.timeline_id) from pg_control_system() s, pg_control_checkpoint() c)
+     is distinct from (p_system_identifier, p_timeline) then
+    raise exception 'this is not the database that the caller describes' using errcode = 'OB409';
+  end if;
+  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1;
+  update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
+    expires_at = '-infinity', idle = false, bell = null;
+  for lost in
+    update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0),
+      begun_at = outbox.now(), first_sent_at = coalesce(q.first_sent_at, i.created_at),
+      resend_until = coalesce(q.resend_until, i.created_at), contract_id = coalesce(q.contract_id, t.contract_id)
+    from outbox.intent i join outbox.tool t on t.name = i.tool
+    where i.seq = q.seq and q.state = 'authorized' and q.next_at <= outbox.now() and not t.resend_safe
+    returning q.receiver_id, q.lane
+  loop
+    made := made + 1;
+  end loop;
+  perform outbox.abandon(l.receiver_id, l.lane, 9223372036854775807, 'infinity', 'failover') from outbox.lane l;
+  return made;
+end $$;
+
+-- Record what was observed about an effect. Never a state; but a receipt for an operation that claims to hide nothing
+-- blocks its next attempt and asks for a person, and new proof makes the reconciler look at once.
+create function outbox.witness(p_seq bigint, p_attempt int, p_fence bigint, p_kind text, p_verdict text, p_external_id text,
+    p_receipt text, p_duplicates int, p_status int, p_excerpt text, p_request_id text, p_sent_at timestamptz, p_source text,
+    p_stated_by text, p_note text)
+  returns bigint language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  id bigint;
+  held record;
+begin
+  insert into outbox.evidence (seq, attempt, fence, kind, verdict, external_id, receipt, duplicates, status, excerpt, request_id,
+                               sent_at, source, stated_by, note)
+  values (p_seq, p_attempt, p_fence, p_kind, p_verdict, p_external_id, p_receipt, coalesce(p_duplicates, 0), p_status, p_excerpt,
+          p_request_id, p_sent_at, p_source, p_stated_by, p_note) returning evidence_id into id;
+  if p_kind in ('receipt', 'not_sent', 'callback') then
+    update outbox.doubt d set next_at = outbox.now() where d.seq = p_seq;
+  end if;
+  if p_kind = 'receipt' then
+    update outbox.pending p set next_at = 'infinity', cause = 'contradiction'
+      from outbox.place_of(p_seq) w
+      where p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq and p.state in ('proposed', 'authorized')
+      returning p.receiver_id, p.lane, p.attempt, p.begun_at into held;
+    if found then
+      perform outbox.doubt_upsert(p_seq, held.receiver_id, held.lane, held.attempt, held.begun_at, null, 'person', 'infinity', false, true,
+        'a receipt exists for an operation that should hide no effect');
+    end if;
+  end if;
+  return id;
+end $$;
+
+-- Where an open operation lies. Valid because lanes are fixed and a tool with open operations cannot be moved.
+create function outbox.place_of(p_seq bigint) returns table (receiver_id int, lane int) language sql stable as $$
+  select r.receiver_id, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
+  from outbox.intent i join outbox.tool t on t.name = i.tool join outbox.receiver r on r.receiver_id = t.receiver_id
+  where i.seq = p_seq $$;
+
+-- The one way out of `unknown` that is not an attempt. Compares the attempt that was judged; refuses to forget a receipt.
+-- Returns applied | moved | receipt.
+create function outbox.settle(p_seq bigint, p_attempt int, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint,
+    p_external_id text, p_receipt text)
+  returns text language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held outbox.pending;
+  tool outbox.tool;
+begin
+  if p_to not in ('succeeded', 'rejected', 'authorized') then
+    raise exception 'settle leads to succeeded, rejected or authorized, not %', p_to using errcode = 'OB409';
+  end if;
+  select p.* into held from outbox.place_of(p_seq) w join outbox.pending p
+      on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq
+    where p.state = 'unknown' and p.attempt = p_attempt for no key update of p;
+  if not found then
+    return 'moved';
+  end if;
+  if p_to <> 'succeeded' and exists (select from outbox.evidence e where e.seq = p_seq
+       and (e.kind = 'receipt' or e.verdict = 'confirmed')) then
+    return 'receipt';
+  end if;
+  select t.* into tool from outbox.intent i join outbox.tool t on t.name = i.tool where i.seq = p_seq;
+  if p_to = 'authorized' then
+    update outbox.pending p set state = 'authorized', step = 'none', unresolved_at = null, next_at = outbox.now(), cause = p_cause,
+        first_sent_at = case when tool.stores_key_on_execution then null else p.first_sent_at end,
+        resend_until = case when tool.stores_key_on_execution then null else p.resend_until end
+      where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+    perform outbox.ring(held.receiver_id, held.lane, held.seq);
+  else
+    delete from outbox.pending p where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+    insert into outbox.outcome (seq, from_state, state, cause, attempt, fence, first_sent_at, started_at, sent_key, wire_digest,
+        contract_id, approval_id, policy_version, throttled, not_sent, receipt, external_id, decided_by, evidence_id)
+    values (held.seq, 'unknown', p_to, p_cause, held.attempt, held.fence, held.first_sent_at, held.begun_at, held.sent_key, held.wire_digest,
+        held.contract_id, held.approval_id, held.policy_version, held.throttled, held.not_sent, p_receipt, p_external_id, p_decided_by, p_evidence_id);
+    if held.ord is not null and tool.lands_late and p_to = 'succeeded' then
+      insert into outbox.landing values (held.receiver_id, held.ord, held.seq, held.begun_at + coalesce(tool.settle, tool.person_settle))
+        on conflict do nothing;
+    end if;
+    perform outbox.ring(p.receiver_id, p.lane, p.seq) from outbox.pending p
+      where p.receiver_id = held.receiver_id and p.ord = held.ord and p.seq > held.seq order by p.seq limit 1;
+  end if;
+  delete from outbox.doubt d where d.seq = p_seq;
+  return 'applied';
+end $$;
+
+-- Let the holder of the lane send again (the reconciler itself cannot). The begin statement checks the window once more.
+create function outbox.allow_resend(p_seq bigint, p_attempt int, p_at timestamptz, p_look_again_at timestamptz) returns text
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held record;
+begin
+  update outbox.pending p set step = 'resend', next_at = p_at, cause = 'resend'
+    from outbox.place_of(p_seq) w
+    where p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq and p.state = 'unknown' and p.attempt = p_attempt
+    returning p.receiver_id, p.lane into held;
+  if not found then
+    return 'moved';
+  end if;
+  update outbox.doubt d set step = 'resend', next_at = p_look_again_at, claimed_by = null, claimed_until = null where d.seq = p_seq;
+  perform outbox.ring(held.receiver_id, held.lane, p_seq);
+  return 'applied';
+end $$;
+
+-- An earlier permission has lapsed, or policy changed. Only rows that hide nothing: unknown stays unknown.
+create function outbox.expire(p_limit int) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  ended int;
+begin
+  with due as materialized (
+    select p.receiver_id, p.lane, p.seq from outbox.pending p
+    where p.expires_at <= outbox.now() and p.state in ('proposed', 'authorized')
+    order by p.expires_at limit p_limit for update of p skip locked
+  ), gone as (
+    delete from outbox.pending p using due d where p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq returning p.*
+  ), o as (
+    insert into outbox.outcome (seq, from_state, state, cause, attempt, fence, first_sent_at, contract_id, approval_id, policy_version,
+                                throttled, not_sent, decided_by)
+    select g.seq, g.state, 'rejected', 'expired', g.attempt, g.fence, g.first_sent_at, g.contract_id, g.approval_id, g.policy_version,
+           g.throttled, g.not_sent, 'expiry' from gone g returning seq
+  ), c as (
+    delete from outbox.doubt d using gone g where d.seq = g.seq
+  )
+  select count(*) into ended from o;
+  return ended;
+end $$;
+
+-- policy changed: decide again. Rows placed or approved under another policy version go back to proposed (or are
+-- authorized anew where the policy asks nobody).
+create function outbox.redecide(p_limit int) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  moved int;
+begin
+  with stale as materialized (
+    select p.receiver_id, p.lane, p.seq, t.requires_approval, t.policy_version
+    from outbox.tool t join outbox.pending p on p.receiver_id = t.receiver_id and p.policy_version <> t.policy_version
+      and p.state in ('proposed', 'authorized')
+    join outbox.intent i on i.seq = p.seq and i.tool = t.name
+    limit p_limit for no key update of p skip locked
+  ), m as (
+    update outbox.pending p set policy_version = s.policy_version, approval_id = null, cause = 'policy_changed',
+      state = (case when s.requires_approval then 'proposed' else p.state::text end)::outbox.state
+    from stale s where p.receiver_id = s.receiver_id and p.lane = s.lane and p.seq = s.seq returning p.seq
+  )
+  select count(*) into moved from m;
+  return moved;
+end $$;
+
+-- True for exactly one caller per period.
+create function outbox.claim_chore(p_name text, p_every interval) returns boolean
+  language sql volatile security definer set search_path = pg_catalog, pg_temp as $$
+  with c as (
+    insert into outbox.chore as c (name, next_at) values (p_name, outbox.now() + p_every)
+    on conflict (name) do update set next_at = excluded.next_at where c.next_at <= outbox.now() returning 1)
+  select exists (select from c) $$;

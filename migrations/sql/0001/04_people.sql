@@ -1,0 +1,213 @@
+-- What people may do, and what they read. Every function compares what the person looked at, and records who it was.
+
+-- Find an operation for a person's act; locks its pending row. Raises OB404 / OB409 with a hint.
+create function outbox.held(p_tenant_id text, p_operation_id text) returns outbox.pending
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  the_seq bigint;
+  held outbox.pending;
+begin
+  select i.seq into the_seq from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
+  if not found then
+    raise exception 'no operation % of tenant %', p_operation_id, p_tenant_id using errcode = 'OB404', hint = 'See: outbox list';
+  end if;
+  select p.* into held from outbox.place_of(the_seq) w join outbox.pending p
+    on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = the_seq for no key update of p;
+  if not found then
+    raise exception 'operation % of tenant % has ended', p_operation_id, p_tenant_id
+      using errcode = 'OB409', hint = 'Terminal operations never change. See: outbox show ' || p_operation_id;
+  end if;
+  return held;
+end $$;
+
+create function outbox.approve(p_tenant_id text, p_operation_id text, p_digest bytea, p_by text, p_expires_at timestamptz, p_reason text)
+  returns bigint language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held outbox.pending := outbox.held(p_tenant_id, p_operation_id);
+  i outbox.intent;
+  id bigint;
+begin
+  select * into i from outbox.intent n where n.seq = held.seq;
+  if held.state <> 'proposed' then
+    raise exception 'operation % is %, not proposed', p_operation_id, held.state using errcode = 'OB409';
+  elsif i.digest <> p_digest then
+    raise exception 'the digest that was approved is not the digest of operation %', p_operation_id
+      using errcode = 'OB409', hint = 'Read it again: outbox show ' || p_operation_id;
+  elsif p_by = i.principal_id then
+    raise exception 'the principal % asked for operation % and cannot approve it', p_by, p_operation_id using errcode = 'OB409';
+  elsif p_expires_at <= outbox.now() then
+    raise exception 'the approval would have expired already' using errcode = 'OB409';
+  end if;
+  insert into outbox.approval (seq, digest, decision, policy_version, expires_at, decided_by, reason)
+    select held.seq, p_digest, 'approved', t.policy_version, p_expires_at, p_by, p_reason from outbox.tool t where t.name = i.tool
+    returning approval_id into id;
+  update outbox.pending p set state = 'authorized', approval_id = id, cause = null, expires_at = least(i.expires_at, p_expires_at),
+      policy_version = (select t.policy_version from outbox.tool t where t.name = i.tool)
+    where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  delete from outbox.doubt d where d.seq = held.seq;
+  perform outbox.ring(held.receiver_id, held.lane, held.seq);
+  return id;
+end $$;
+
+-- Withdraw a permission. An operation that hides nothing ends; an uncertain one stays unknown, without permission to resend.
+create function outbox.revoke(p_tenant_id text, p_operation_id text, p_by text, p_reason text) returns text
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held outbox.pending := outbox.held(p_tenant_id, p_operation_id);
+begin
+  insert into outbox.approval (seq, digest, decision, policy_version, decided_by, reason)
+    select held.seq, i.digest, case when held.state = 'proposed' then 'refused' else 'revoked' end, held.policy_version, p_by, p_reason
+    from outbox.intent i where i.seq = held.seq;
+  if held.state in ('proposed', 'authorized') then
+    perform outbox.end_unexposed(held, 'revoked', p_by);
+    return 'rejected';
+  end if;
+  update outbox.pending p set expires_at = outbox.now()
+    where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  return held.state::text;
+end $$;
+
+-- End a proposed or authorized operation as rejected. Internal.
+create function outbox.end_unexposed(held outbox.pending, p_cause text, p_by text) returns void language plpgsql volatile as $$
+begin
+  if held.state not in ('proposed', 'authorized') then
+    raise exception 'operation seq % is % and may hide an effect: it cannot be cancelled', held.seq, held.state
+      using errcode = 'OB409', hint = 'It is looked up, or a person decides: outbox why, outbox resolve';
+  end if;
+  if exists (select from outbox.evidence e where e.seq = held.seq and e.kind = 'receipt') then
+    raise exception 'a receipt exists for operation seq %', held.seq using errcode = 'OB409', hint = 'See: outbox show';
+  end if;
+  delete from outbox.pending p where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  delete from outbox.doubt d where d.seq = held.seq;
+  insert into outbox.outcome (seq, from_state, state, cause, attempt, fence, first_sent_at, started_at, sent_key, wire_digest, contract_id,
+      approval_id, policy_version, throttled, not_sent, decided_by)
+  values (held.seq, held.state, 'rejected', p_cause, held.attempt, held.fence, held.first_sent_at, held.begun_at, held.sent_key,
+      held.wire_digest, held.contract_id, held.approval_id, held.policy_version, held.throttled, held.not_sent, p_by);
+  perform outbox.ring(p.receiver_id, p.lane, p.seq) from outbox.pending p
+    where p.receiver_id = held.receiver_id and p.ord = held.ord and p.seq > held.seq order by p.seq limit 1;
+end $$;
+
+create function outbox.cancel(p_tenant_id text, p_operation_id text, p_by text) returns void
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform outbox.end_unexposed(outbox.held(p_tenant_id, p_operation_id), 'cancelled', p_by);
+end $$;
+
+-- Whether a person's "no effect" can count yet: from settle time on, or where no bound is stated after person_settle.
+create function outbox.settled(p_seq bigint) returns table (settled boolean, at timestamptz, bound boolean) language sql stable as $$
+  select outbox.now() >= w.at, w.at, w.bound
+  from (select coalesce(d.settle_at, d.gave_up_at + t.person_settle) as at, d.settle_at is not null as bound
+        from outbox.doubt d join outbox.tool t on t.name = d.tool where d.seq = p_seq) w $$;
+
+-- A person's statement settles an unknown operation. p_to: succeeded | rejected | authorized.
+create function outbox.resolve(p_tenant_id text, p_operation_id text, p_attempt int, p_to outbox.state, p_external_id text,
+    p_by text, p_evidence text)
+  returns text language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held outbox.pending := outbox.held(p_tenant_id, p_operation_id);
+  s record;
+  id bigint;
+  answer text;
+begin
+  if held.state <> 'unknown' then
+    raise exception 'operation % is %, not unknown', p_operation_id, held.state using errcode = 'OB409',
+      hint = case when held.state = 'executing' then 'An attempt runs. Wait for it.' else 'It hides no effect. See: outbox cancel, outbox retry' end;
+  elsif held.attempt <> p_attempt then
+    raise exception 'operation % has moved: attempt % is not attempt %', p_operation_id, held.attempt, p_attempt
+      using errcode = 'OB409', hint = 'Look again: outbox show ' || p_operation_id;
+  end if;
+  select * into s from outbox.settled(held.seq);
+  if p_to <> 'succeeded' and not coalesce(s.settled, false) then
+    raise exception 'a request may still land until %', s.at using errcode = 'OB409',
+      hint = '"No effect" counts only from then on' || case when s.bound then '.' else ' (no bound is stated; this is person_settle).' end;
+  end if;
+  id := outbox.witness(held.seq, held.attempt, held.fence, 'statement', case when p_to = 'succeeded' then 'confirmed' else 'not_found' end,
+    p_external_id, null, 0, null, null, null, outbox.now(), 'operator', p_by,
+    p_evidence || case when p_to <> 'succeeded' and not s.bound then ' [no bound backs this]' else '' end);
+  answer := outbox.settle(held.seq, held.attempt, p_to, 'person', p_by, id, p_external_id, null);
+  if answer = 'receipt' then
+    raise exception 'evidence shows that the effect exists' using errcode = 'OB409', hint = 'See: outbox show ' || p_operation_id;
+  end if;
+  return answer;
+end $$;
+
+-- Try again now. From authorized: end the back-off. From unknown: a resend, only while the window is open or where it is harmless.
+create function outbox.retry(p_tenant_id text, p_operation_id text, p_by text) returns text
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held outbox.pending := outbox.held(p_tenant_id, p_operation_id);
+  t outbox.tool;
+  blocked boolean;
+begin
+  select o.* into t from outbox.tool o join outbox.intent i on i.tool = o.name where i.seq = held.seq;
+  if held.state = 'authorized' then
+    if held.cause = 'contradiction' then
+      raise exception 'a receipt exists for operation %', p_operation_id using errcode = 'OB409', hint = 'See: outbox show ' || p_operation_id;
+    end if;
+    update outbox.pending p set next_at = outbox.now() where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+    delete from outbox.doubt d where d.seq = held.seq;
+    perform outbox.ring(held.receiver_id, held.lane, held.seq);
+    return 'authorized';
+  elsif held.state <> 'unknown' then
+    raise exception 'operation % is %', p_operation_id, held.state using errcode = 'OB409';
+  elsif held.expires_at <= outbox.now() then
+    raise exception 'the permission of operation % has ended; it may not be sent again', p_operation_id using errcode = 'OB409';
+  elsif not (t.repeat_safe or outbox.resend_open(held, t)) then
+    raise exception 'the window of operation % is closed: the receiver may execute the same key again', p_operation_id
+      using errcode = 'OB409', hint = 'Find out what happened, then: outbox resolve ' || p_operation_id;
+  end if;
+  select d.no_resend into blocked from outbox.doubt d where d.seq = held.seq;
+  if blocked then
+    raise exception 'a resend of operation % would prove nothing', p_operation_id using errcode = 'OB409',
+      hint = 'See: outbox why ' || p_operation_id;
+  end if;
+  perform outbox.allow_resend(held.seq, held.attempt, outbox.now(), outbox.now() + t.deadline + interval '1 minute');
+  return 'unknown';
+end $$;
+
+-- Is a resend inside the window, under the pinned and under the present contract?
+create function outbox.resend_open(p outbox.pending, t outbox.tool) returns boolean language sql stable as $$
+  select outbox.now() + t.reach < least(p.resend_until, case when t.key_forever then 'infinity' else p.first_sent_at + t.retention end) - t.margin $$;
+
+create view outbox.operation as
+  select i.seq, i.tenant_id, i.operation_id, coalesce(o.state, p.state) as state, case when o.seq is null then p.cause else o.cause end as cause,
+         i.tool, i.resource, i.arguments, i.content_type, i.expected_version, i.ordering_key, i.principal_id, i.on_behalf_of, i.compensates,
+         i.revision_of, i.written_by, i.digest, i.traceparent, i.created_at, i.not_before, coalesce(p.expires_at, i.expires_at) as expires_at,
+         i.redacted_at, t.receiver_id, r.name as receiver, coalesce(p.lane, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))) as lane,
+         coalesce(o.attempt, p.attempt) as attempt, coalesce(o.fence, p.fence) as fence, coalesce(o.sent_key, p.sent_key) as sent_key,
+         coalesce(o.wire_digest, p.wire_digest) as wire_digest, coalesce(o.contract_id, p.contract_id) as contract_id, t.contract_id as contract_in_force,
+         coalesce(o.approval_id, p.approval_id) as approval_id, coalesce(o.policy_version, p.policy_version) as policy_version,
+         coalesce(o.first_sent_at, p.first_sent_at) as first_sent_at, p.resend_until, p.unresolved_at, coalesce(o.started_at, p.begun_at) as begun_at,
+         p.step, p.next_at, p.ord, p.passed, coalesce(o.throttled, p.throttled) as throttled, coalesce(o.not_sent, p.not_sent) as not_sent,
+         o.from_state, o.ended_at, o.status, o.excerpt, o.request_id, o.peer, o.receipt, o.external_id, o.decided_by, o.evidence_id
+  from outbox.intent i
+  left join outbox.outcome o on o.seq = i.seq
+  left join outbox.tool t on t.name = i.tool
+  left join outbox.receiver r on r.receiver_id = t.receiver_id
+  left join outbox.pending p on p.receiver_id = r.receiver_id
+    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id)) and p.seq = i.seq;
+
+-- Every exposure, also the one that ended the operation and the one that runs.
+create view outbox.attempt_log as
+  select a.seq, a.attempt, a.fence, a.owner, a.cause, a.contract_id, a.sent_key, a.wire_digest, a.started_at, a.ended_at, a.status,
+         a.excerpt, a.request_id, a.peer from outbox.attempt a
+  union all
+  select o.seq, o.attempt, o.fence, o.owner, coalesce(o.cause, o.state::text), o.contract_id, o.sent_key, o.wire_digest, o.started_at, o.ended_at,
+         o.status, o.excerpt, o.request_id, o.peer from outbox.outcome o where o.from_state = 'executing';
+
+-- Evidence that contradicts a terminal state, or itself. It changes nothing and raises.
+create view outbox.contradiction as
+  select e.seq, e.evidence_id, case
+      when o.state = 'rejected' and (e.kind = 'receipt' or e.verdict = 'confirmed') then 'evidence of the effect after the operation was rejected'
+      when e.duplicates > 0 then 'the receiver holds more than one record with this identity'
+      else 'a second effect with another external id' end as what
+  from outbox.evidence e left join outbox.outcome o on o.seq = e.seq
+  where e.duplicates > 0
+     or (o.state = 'rejected' and (e.kind = 'receipt' or e.verdict = 'confirmed'))
+     or (o.state = 'succeeded' and e.external_id is not null and o.external_id is not null and e.external_id <> o.external_id);
+
+-- What will not move on its own, or is late. Never scans the backlog.
+create view outbox.stuck as
+  select d.seq, d.tenant_id, d.tool, d.receiver_id, d.lane, d.attempt, d.since, d.settle_at, d.step, d.next_at, d.reads, d.needs_person,
+         d.reason, outbox.now() - d.since as age
+  from outbox.doubt d;

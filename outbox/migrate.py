@@ -1,0 +1,183 @@
+"""Bring a database to this version's schema.
+
+The migrations are Alembic revisions whose SQL lies in files (`migrations/sql/NNNN/*.sql`); in the wheel the folder is
+shipped as `outbox/_migrations`, in a checkout (also an editable install) it stands beside the package. They are
+forward-only. Everything runs in one transaction under an advisory lock, so two hosts may migrate at once: one does the
+work, the other finds it done.
+
+Roles and their settings are not part of a version: roles belong to the cluster, and an installation may forbid their
+creation. They are made after the tables, idempotently, in a transaction of their own; where that is refused,
+`NotPermitted` carries the exact SQL that somebody with the right must run.
+"""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import sqlalchemy
+from alembic import command, op
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from psycopg import errors as pg
+
+from outbox.errors import ConfigError, DatabaseUnavailable, Problem, NotPermitted, SchemaMismatch
+
+# The schema that this code was written for, and the oldest one that its daemons still run on: a daemon refuses only
+# what is outside this range, so that versions N and N+1 run side by side during a rolling upgrade.
+SCHEMA_VERSION = 1
+OLDEST_SCHEMA = 1
+# What this code calls itself when a migration says which daemons are too old (`instance.min_daemon`).
+DAEMON_VERSION = 1
+
+VERSION_TABLE = "alembic_version"
+VERSION_TABLE_SCHEMA = "outbox"
+# Any number, as long as every version uses the same: the first eight bytes of SHA-256("outbox.migrate"), made positive.
+ADVISORY_LOCK_KEY = 4_287_031_577_216_804_219
+SUPPORTED_SERVERS = range(15, 19)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a migration did: the revisions before and after (None: no schema), and whether the roles were made."""
+
+    before: str | None
+    after: str | None
+    roles: bool
+
+
+def migrations_folder() -> Path:
+    """Where the migrations lie: inside the wheel, or beside the package in a checkout."""
+    package = Path(__file__).parent
+    for folder in (package / "_migrations", package.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise ConfigError(
+        [Problem("installation", f"no migrations beside {package}: the package is incomplete, install it again")]
+    )
+
+
+def run_files(revision: str) -> None:
+    """Run the SQL files of one revision on Alembic's connection, or print them in offline mode."""
+    for path in sorted((migrations_folder() / "sql" / revision).glob("*.sql")):
+        text = path.read_text("utf-8")
+        context = op.get_context()
+        if context.as_sql:
+            context.impl.static_output(text)
+        else:
+            # The driver's own cursor: SQLAlchemy would read the percent signs of the text as parameters.
+            connection = cast("psycopg.Connection[Any]", op.get_bind().connection.driver_connection)
+            connection.execute(text.encode())
+
+
+def upgrade(dsn: str, *, roles: bool = True) -> Report:
+    """Migrate the database at `dsn` to the newest schema, and make the roles.
+
+    Safe to run twice and at once from two hosts. Raises `DatabaseUnavailable`, `SchemaMismatch` (a server or a schema
+    that this version does not know; nothing is changed) or `NotPermitted` (the tables are there, the roles are not).
+    """
+    engine = _engine(dsn)
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"select pg_advisory_xact_lock({ADVISORY_LOCK_KEY})")
+            _check_server(connection)
+            connection.exec_driver_sql("create schema if not exists outbox")
+            before = _revision(connection)
+            config = _config()
+            config.attributes["connection"] = connection
+            _refuse_unknown(config, before)
+            command.upgrade(config, "head")
+            after = _revision(connection)
+        if roles:
+            _make_roles(engine)
+    except sqlalchemy.exc.OperationalError as error:
+        raise DatabaseUnavailable(f"cannot reach the database: {_first_line(error)}") from None
+    finally:
+        engine.dispose()
+    return Report(before, after, roles)
+
+
+def pending_revisions(dsn: str) -> list[str]:
+    """The revisions that `upgrade` would run, oldest first. Reads only."""
+    engine = _engine(dsn)
+    try:
+        with engine.connect() as connection:
+            _check_server(connection)
+            exists = connection.exec_driver_sql("select to_regclass('outbox.alembic_version') is not null").scalar_one()
+            current = _revision(connection) if exists else None
+    except sqlalchemy.exc.OperationalError as error:
+        raise DatabaseUnavailable(f"cannot reach the database: {_first_line(error)}") from None
+    finally:
+        engine.dispose()
+    config = _config()
+    _refuse_unknown(config, current)
+    scripts = ScriptDirectory.from_config(config)
+    return [script.revision for script in reversed(list(scripts.iterate_revisions("head", current or "base")))]
+
+
+def sql_text() -> str:
+    """All of it as SQL text, for people who run their own migration tool; roles included."""
+    buffer = io.StringIO()
+    config = _config()
+    config.output_buffer = buffer
+    command.upgrade(config, "head", sql=True)
+    return f"create schema if not exists outbox;\n{buffer.getvalue()}\n{roles_sql()}"
+
+
+def roles_sql() -> str:
+    """The SQL that makes the roles, their grants and their settings. Idempotent."""
+    return (migrations_folder() / "sql" / "roles.sql").read_text("utf-8")
+
+
+def _make_roles(engine: sqlalchemy.Engine) -> None:
+    try:
+        with engine.begin() as connection:
+            # Two databases of one cluster may be migrated at once, and roles belong to the cluster: take the lock there.
+            connection.exec_driver_sql(f"select pg_advisory_xact_lock({ADVISORY_LOCK_KEY})")
+            cast("psycopg.Connection[Any]", connection.connection.driver_connection).execute(roles_sql().encode())
+    except pg.InsufficientPrivilege as error:
+        raise NotPermitted(str(error).splitlines()[0], hint="Run as a role that may create roles:\n" + roles_sql()) from None
+
+
+def _engine(dsn: str) -> sqlalchemy.Engine:
+    def connect() -> psycopg.Connection[Any]:
+        return psycopg.connect(dsn, connect_timeout=10)
+
+    # `creator` takes any libpq string as it is: no second parser of connection strings.
+    return sqlalchemy.create_engine("postgresql+psycopg://", creator=connect, poolclass=sqlalchemy.pool.NullPool)
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    return config
+
+
+def _revision(connection: sqlalchemy.Connection) -> str | None:
+    options = {"version_table": VERSION_TABLE, "version_table_schema": VERSION_TABLE_SCHEMA}
+    return MigrationContext.configure(connection, opts=options).get_current_revision()
+
+
+def _refuse_unknown(config: Config, current: str | None) -> None:
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if current is not None and current not in known:
+        raise SchemaMismatch(
+            f"the database is at schema revision {current}, which this version ({SCHEMA_VERSION}) does not know",
+            hint="It was migrated by a newer release: install that release.",
+        )
+
+
+def _check_server(connection: sqlalchemy.Connection) -> None:
+    number, encoding = connection.exec_driver_sql(
+        "select current_setting('server_version_num')::int, current_setting('server_encoding')"
+    ).one()
+    if number // 10_000 not in SUPPORTED_SERVERS:
+        raise SchemaMismatch(f"PostgreSQL {number // 10_000} is not supported: 15 to 18 are")
+    if encoding != "UTF8":
+        raise SchemaMismatch(f"the database's encoding is {encoding}: UTF8 is needed, since digests are over UTF-8 bytes")
+
+
+def _first_line(error: sqlalchemy.exc.OperationalError) -> str:
+    return str(error.orig).strip().splitlines()[0]

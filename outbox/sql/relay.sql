@@ -1,0 +1,275 @@
+-- What a relay sends. Every write after a takeover is one autocommit statement that joins the FOR KEY SHARE lock of its lane row, where
+-- fence and owner match: an unjoined CTE fences nothing. No row at all: the lease is lost. A row whose seq is null: held, nothing applied.
+
+-- fragment: held_lane
+l as materialized (
+  select n.receiver_id, n.lane, n.fence, n.owner, n.expires_at from outbox.lane n
+  where n.receiver_id = %(receiver_id)s and n.lane = %(lane)s and n.fence = %(fence)s and n.owner = %(owner)s
+  for key share
+)
+
+-- fragment: candidate
+q.receiver_id, q.lane, q.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.content_type, i.body, i.expected_version,
+i.digest, i.principal_id, i.traceparent, i.redacted_at is not null as redacted, t.contract_id as contract_in_force, t.retention,
+t.key_forever, t.margin, t.reach, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
+(select a.digest from outbox.approval a where a.approval_id = q.approval_id) as approved_digest
+
+-- fragment: sources
+from outbox.pending q cross join l
+join outbox.intent i on i.seq = q.seq
+join outbox.tool t on t.name = i.tool
+
+-- fragment: may_begin
+q.receiver_id = %(receiver_id)s and q.lane = %(lane)s and q.next_at <= outbox.now()
+and (q.state = 'authorized' or (q.state = 'unknown' and q.step = 'resend' and (t.repeat_safe or outbox.now() + t.reach
+  < least(q.resend_until, case when t.key_forever then 'infinity' else q.first_sent_at + t.retention end) - t.margin)))
+and (q.expires_at is null or q.expires_at > outbox.now())
+and q.policy_version = t.policy_version
+and l.expires_at > outbox.now() + t.deadline
+and not exists (select from outbox.pause z where (z.kind = 'tool' and z.name = i.tool) or (z.kind = 'tenant' and z.name = i.tenant_id)
+  or (z.kind = 'receiver' and z.name = %(receiver)s))
+and (q.ord is null or (
+  not exists (select from outbox.pending e where e.receiver_id = q.receiver_id and e.ord = q.ord and e.seq < q.seq and not e.passed)
+  and not exists (select from outbox.landing g where g.receiver_id = q.receiver_id and g.ord = q.ord and g.until > outbox.now())))
+
+-- fragment: expose
+begun as (
+  update outbox.pending w set state = 'executing', step = 'none', attempt = w.attempt + 1, fence = d.lane_fence, begun_at = outbox.now(),
+    first_sent_at = coalesce(w.first_sent_at, outbox.now()),
+    resend_until = coalesce(w.resend_until, case when d.key_forever then 'infinity' else outbox.now() + d.retention end),
+    contract_id = coalesce(w.contract_id, d.contract_in_force), cause = null
+  from due d where w.receiver_id = d.receiver_id and w.lane = d.lane and w.seq = d.seq
+  returning w.seq, w.attempt, w.begun_at, w.first_sent_at, w.contract_id, w.sent_key, w.wire_digest, w.throttled, w.not_sent, w.ord,
+    d.tenant_id, d.operation_id, d.tool, d.resource, d.arguments, d.content_type, d.body, d.expected_version, d.digest, d.principal_id,
+    d.traceparent, d.redacted, d.contract_in_force, d.first_exposure, d.in_doubt, d.approved_digest,
+    extract(epoch from least(w.expires_at, 'infinity') - outbox.now())::float8 as permission_left_seconds,
+    case when d.in_doubt then extract(epoch from least(w.resend_until,
+      case when d.key_forever then 'infinity' else w.first_sent_at + d.retention end) - d.margin - d.reach - outbox.now())::float8 end as window_left_seconds
+)
+select begun.* from l left join begun on true order by begun.seq
+
+-- name: begin_range
+-- Claim and expose what is due in a range of a lane, oldest first: exposure is committed before the first byte leaves.
+with {{held_lane}}, due as materialized (
+  select {{candidate}} {{sources}}
+  where {{may_begin}} and q.seq > %(after)s and q.seq <= %(upto)s
+  order by q.seq limit %(batch_max)s for no key update of q skip locked
+), {{expose}}
+
+-- name: begin_these
+-- Claim and expose named operations of a lane (due retries of the holder's own, rows rung by others), if they still may.
+with {{held_lane}}, due as materialized (
+  select {{candidate}} {{sources}}
+  where {{may_begin}} and q.seq = any(%(seqs)s::bigint[])
+  order by q.seq limit %(batch_max)s for no key update of q skip locked
+), {{expose}}
+
+-- name: end_operations
+-- Attempts that settle their operation: pending row out, outcome in, in one statement. rejected only where no earlier attempt is unresolved.
+with {{held_lane}}, x as materialized (
+  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(states)s::outbox.state[], %(causes)s::text[], %(sent_keys)s::uuid[],
+    %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[], %(request_ids)s::text[], %(peers)s::text[],
+    %(receipts)s::text[], %(external_ids)s::text[])
+    as x(seq, attempt, state, cause, sent_key, wire_digest, status, excerpt, request_id, peer, receipt, external_id)
+), d as (
+  delete from outbox.pending p using l, x
+  where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence
+    and p.state = 'executing' and (x.state = 'succeeded' or p.unresolved_at is null)
+  returning p.receiver_id, p.seq, p.attempt, p.fence, l.owner, p.first_sent_at, p.begun_at, p.contract_id, p.approval_id,
+    p.policy_version, p.throttled, p.not_sent, p.ord, p.unresolved_at, coalesce(p.sent_key, x.sent_key) as sent_key,
+    x.state, x.cause, x.wire_digest, x.status, x.excerpt, x.request_id, x.peer, x.receipt, x.external_id
+), o as (
+  insert into outbox.outcome (seq, from_state, state, cause, attempt, fence, owner, first_sent_at, started_at, contract_id, approval_id,
+    policy_version, throttled, not_sent, sent_key, wire_digest, status, excerpt, request_id, peer, receipt, external_id)
+  select d.seq, 'executing', d.state, d.cause, d.attempt, d.fence, d.owner, d.first_sent_at, d.begun_at, d.contract_id, d.approval_id,
+    d.policy_version, d.throttled, d.not_sent, d.sent_key, d.wire_digest, d.status, d.excerpt, d.request_id, d.peer, d.receipt, d.external_id
+  from d returning seq
+), c as (
+  delete from outbox.doubt b using d where b.seq = d.seq
+), g as (
+  insert into outbox.landing (receiver_id, ord, seq, until)
+  select d.receiver_id, d.ord, d.seq, greatest(b.settle_at, b.gave_up_at + t.person_settle * (b.settle_at is null)::int)
+  from d join outbox.doubt b on b.seq = d.seq join outbox.tool t on t.name = b.tool
+  where d.ord is not null and d.unresolved_at is not null and t.lands_late
+  on conflict do nothing
+)
+select d.seq, (select min(e.seq) from outbox.pending e where d.ord is not null and e.receiver_id = d.receiver_id and e.ord = d.ord and e.seq > d.seq)
+  as successor
+from l left join (d join o on o.seq = d.seq) on true
+
+-- name: withdraw_attempts
+-- Attempts that proved to have no effect: what stood before this attempt is restored, and an earlier one is never forgotten.
+with {{held_lane}}, x as materialized (
+  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(delays)s::float8[], %(not_sents)s::boolean[],
+    %(throttleds)s::boolean[], %(firsts)s::boolean[], %(persons)s::text[])
+    as x(seq, attempt, cause, delay, not_sent, throttled, first, person)
+), u as (
+  update outbox.pending p set step = 'none', cause = x.cause,
+    state = (case when p.unresolved_at is null then 'authorized' else 'unknown' end)::outbox.state,
+    next_at = case when x.person is null then outbox.now() + x.delay * interval '1 second' else 'infinity' end,
+    not_sent = p.not_sent + x.not_sent::int, throttled = p.throttled + x.throttled::int,
+    first_sent_at = case when x.first and x.not_sent and p.unresolved_at is null then null else p.first_sent_at end,
+    resend_until = case when x.first and x.not_sent and p.unresolved_at is null then null else p.resend_until end,
+    contract_id = case when x.first and x.not_sent and p.unresolved_at is null then null else p.contract_id end
+  from l, x
+  where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence and p.state = 'executing'
+  returning p.receiver_id, p.lane, p.seq, p.attempt, p.unresolved_at is not null as in_doubt, x.delay, x.person
+), b as (
+  update outbox.doubt b set step = (case when u.person is null then 'look' else 'person' end)::outbox.step,
+    next_at = outbox.now() + u.delay * interval '1 second', claimed_by = null, claimed_until = null,
+    needs_person = b.needs_person or u.person is not null, reason = coalesce(u.person, b.reason)
+  from u where b.seq = u.seq and u.in_doubt returning b.seq
+), n as (
+  insert into outbox.doubt (seq, receiver_id, lane, tenant_id, tool, attempt, step, next_at, needs_person, reason)
+  select u.seq, u.receiver_id, u.lane, i.tenant_id, i.tool, u.attempt, 'person', 'infinity', true, u.person
+  from u join outbox.intent i on i.seq = u.seq where u.person is not null and not u.in_doubt
+  on conflict (seq) do update set needs_person = true, step = 'person', reason = excluded.reason, next_at = 'infinity'
+)
+select u.seq, u.in_doubt from l left join u on true
+
+-- name: record_unknown
+-- Attempts of which nothing is proven: the operation is unknown, with a row of doubt that says when to look.
+with {{held_lane}}, x as materialized (
+  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(delays)s::float8[], %(accepteds)s::boolean[],
+    %(no_resends)s::boolean[], %(persons)s::text[], %(sent_keys)s::uuid[], %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[],
+    %(request_ids)s::text[], %(peers)s::text[])
+    as x(seq, attempt, cause, delay, accepted, no_resend, person, sent_key, wire_digest, status, excerpt, request_id, peer)
+), u as (
+  update outbox.pending p set state = 'unknown', step = 'none', cause = x.cause, unresolved_at = coalesce(p.unresolved_at, p.begun_at),
+    sent_key = coalesce(p.sent_key, x.sent_key), wire_digest = coalesce(p.wire_digest, x.wire_digest)
+  from l, x
+  where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence and p.state = 'executing'
+  returning p.receiver_id, p.lane, p.seq, p.attempt, p.fence, l.owner, p.begun_at, p.contract_id, p.sent_key, x.wire_digest, x.cause, x.delay,
+    x.accepted, x.no_resend, x.person, x.status, x.excerpt, x.request_id, x.peer
+), a as (
+  insert into outbox.attempt (seq, attempt, fence, owner, cause, contract_id, sent_key, wire_digest, started_at, status, excerpt, request_id, peer)
+  select u.seq, u.attempt, u.fence, u.owner, u.cause, u.contract_id, u.sent_key, u.wire_digest, u.begun_at, u.status, u.excerpt, u.request_id, u.peer
+  from u on conflict do nothing
+), b as (
+  select outbox.doubt_upsert(u.seq, u.receiver_id, u.lane, u.attempt, u.begun_at, t.settle,
+    (case when u.person is null then 'look' else 'person' end)::outbox.step, outbox.now() + u.delay * interval '1 second', u.accepted, u.no_resend, u.person)
+  from u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool
+), done as (select count(*) as doubts from b)
+select u.seq from l cross join done left join u on true
+
+-- name: renew_leases
+-- Renew every lane that this member holds, and say so. Lanes that do not come back are lost.
+with x as materialized (select * from unnest(%(receiver_ids)s::int[], %(lanes)s::int[], %(fences)s::bigint[]) as x(receiver_id, lane, fence))
+update outbox.lane n set expires_at = outbox.now() + %(ttl_seconds)s * interval '1 second', renewed_at = outbox.now()
+from x where n.receiver_id = x.receiver_id and n.lane = x.lane and n.fence = x.fence and n.owner = %(owner)s
+returning n.receiver_id, n.lane, n.fence
+
+-- name: take_lane
+-- Take a free or expired lane; attempts of older fences become unknown.
+select fence, made_unknown from outbox.take(%(receiver_id)s, %(lane)s, %(owner)s, %(member_id)s, %(ttl_seconds)s * interval '1 second')
+
+-- name: give_back_lane
+-- Give a lane back: the next holder need not wait for the lease to end.
+update outbox.lane n set owner = null, member_id = null, expires_at = '-infinity', idle = false, bell = null
+where n.receiver_id = %(receiver_id)s and n.lane = %(lane)s and n.fence = %(fence)s and n.owner = %(owner)s
+returning n.lane
+
+-- name: lanes_of_receivers
+-- Every lane of the receivers that this relay serves, with who holds it and whether the lease has ended.
+select n.receiver_id, r.name as receiver, n.lane, n.owner, n.member_id, n.fence, n.expires_at < outbox.now() as free
+from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
+where %(receivers)s::text[] is null or r.name = any(%(receivers)s::text[])
+order by n.receiver_id, n.lane
+
+-- name: declare_idle
+-- The holder has nothing to do: from this commit on, writers ring. Returns the transaction horizon that the next scans must pass.
+update outbox.lane n set idle = %(idle)s, bell = case when %(idle)s then %(bell)s else n.bell end
+where n.receiver_id = %(receiver_id)s and n.lane = %(lane)s and n.fence = %(fence)s and n.owner = %(owner)s
+returning n.lane
+
+-- name: idle_horizon
+-- Read right after declaring idle: writers below xmax may still have read the old flag.
+select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xmax
+
+-- name: idle_passed
+-- Whether every transaction that could have read the old flag has ended.
+select pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= %(xmax)s as passed
+
+-- name: lane_floor
+-- The lowest open seq of a lane at or above a known floor (null: the lane is empty), and the highest.
+select min(p.seq) as floor, max(p.seq) as top from outbox.pending p
+where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.seq >= %(floor)s
+
+-- name: own_executing
+-- Rows that execute under the holder's own fence: those it does not know of are orphans of a lost answer.
+select p.seq, p.attempt from outbox.pending p
+where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.fence = %(fence)s and p.state = 'executing'
+  and p.seq >= %(floor)s and p.begun_at < outbox.now() - %(older_than_seconds)s * interval '1 second'
+order by p.seq limit %(batch_max)s
+
+-- name: recorded_attempts
+-- After "nothing applied": which of these attempts were recorded by an earlier commit of ours whose answer was lost.
+select x.seq, x.attempt from unnest(%(seqs)s::bigint[], %(attempts)s::int[]) as x(seq, attempt)
+where exists (select from outbox.outcome o where o.seq = x.seq and o.attempt = x.attempt and o.fence = %(fence)s and o.owner = %(owner)s)
+   or exists (select from outbox.attempt a where a.seq = x.seq and a.attempt = x.attempt and a.fence = %(fence)s and a.owner = %(owner)s)
+
+-- name: read_registry
+-- Tools with the contract version in force, and their receivers; a relay picks changes up within registry_poll.
+select t.name as tool, r.receiver_id, r.name as receiver, r.transport, r.lanes, r.doorbell, r.config, t.contract_id, c.body as wiring,
+  t.requires_approval, t.policy_version, t.resend_safe
+from outbox.receiver r left join outbox.tool t on t.receiver_id = r.receiver_id left join outbox.contract c on c.contract_id = t.contract_id
+order by r.name, t.name
+
+-- name: read_contract
+-- One contract version, whole. Versions never change.
+select c.contract_id, c.digest, c.tool, c.version, c.body from outbox.contract c where c.contract_id = %(contract_id)s
+
+-- name: read_instance
+-- Which database this is, which life of it, and what the running server says of itself.
+select n.id, n.era, n.system_identifier, n.timeline, n.schema_version, n.min_daemon, s.system_identifier as server_identifier,
+  c.timeline_id as server_timeline, pg_is_in_recovery() as standby
+from outbox.instance n, pg_control_system() s, pg_control_checkpoint() c
+
+-- name: enter_era
+-- A new life of this database: era and fences grow, what may have been exposed without a trace becomes unknown.
+select outbox.enter_era(%(system_identifier)s, %(timeline)s) as made_unknown
+
+-- name: effective_settings
+-- The settings that the daemons' promises rest on, as this session has them.
+select current_setting('synchronous_commit') as synchronous_commit, current_setting('fsync') as fsync,
+  current_setting('default_transaction_isolation') as isolation,
+  (select setting::int from pg_settings where name = 'statement_timeout') as statement_timeout_ms,
+  (select setting::int from pg_settings where name = 'lock_timeout') as lock_timeout_ms,
+  (select setting::int from pg_settings where name = 'idle_in_transaction_session_timeout') as idle_in_transaction_ms,
+  current_setting('enable_hashjoin') as hashjoin, current_setting('enable_mergejoin') as mergejoin, current_user::text as role
+
+-- name: database_now
+-- The database's clock.
+select outbox.now() as now
+
+-- name: heartbeat
+-- Say that this daemon lives, and how much it has counted.
+insert into outbox.member as m (member_id, kind, host, pid, version, receivers, counters)
+values (%(member_id)s, %(kind)s, %(host)s, %(pid)s, %(version)s, %(receivers)s, %(counters)s::jsonb)
+on conflict (member_id) do update set seen_at = outbox.now(), counters = excluded.counters
+
+-- name: live_members
+-- Daemons of one kind seen lately, with the receivers they serve (null: all).
+select m.member_id, m.receivers from outbox.member m
+where m.kind = %(kind)s and m.seen_at > outbox.now() - %(seen_within_seconds)s * interval '1 second' order by m.member_id
+
+-- name: member_leaves
+-- A daemon stops in an orderly way; its counters stay for `report`.
+update outbox.member m set seen_at = '-infinity', counters = %(counters)s::jsonb where m.member_id = %(member_id)s
+
+-- name: witness
+-- Append evidence about an effect.
+select outbox.witness(%(seq)s, %(attempt)s, %(fence)s, %(kind)s, %(verdict)s, %(external_id)s, %(receipt)s, %(duplicates)s, %(status)s, %(excerpt)s,
+  %(request_id)s, %(sent_at)s, %(source)s, %(stated_by)s, %(note)s) as evidence_id
+
+-- name: expire
+-- Reject operations whose permission lapsed before anything was sent.
+select outbox.expire(%(limit)s) as ended
+
+-- name: redecide
+-- Decide again where the policy has changed.
+select outbox.redecide(%(limit)s) as moved
+
+-- name: claim_chore
+-- True for one daemon per period.
+select outbox.claim_chore(%(name)s, %(every_seconds)s * interval '1 second') as mine

@@ -1,0 +1,172 @@
+"""The database as the daemons and the CLI see it: named statements, one round trip each, autocommit.
+
+No transaction is ever left open on the client: a process that is stopped inside one would hold a lane. Whoever needs
+several changes to be one calls a function in the database.
+
+Behind a transaction-mode pooler nothing here depends on a session: settings come from the role, statements are not
+prepared, notifications have a connection of their own (`listen`).
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, LiteralString, Self, TypeVar
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql as composing
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import class_row, dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from outbox import sql
+from outbox.errors import DatabaseError, DatabaseUnavailable, NotFound, NotPermitted, Refused, UnknownTool
+
+Row = TypeVar("Row")
+
+# A dead peer must be noticed well within a lease; the kernel's defaults take two hours.
+CONNECTION_OPTIONS: Mapping[str, str | int] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "target_session_attrs": "read-write",
+}
+# Named notifications only: a channel name is an identifier and travels outside of any parameter.
+_CHANNEL = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
+
+Connected = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
+
+
+class Store:
+    """A pool of connections and the statements of some groups (files of `outbox/sql`).
+
+    Every method raises `DatabaseUnavailable` if the database does not answer (what was sent may have been committed:
+    the caller finds out by reading), `NotPermitted` for SQLSTATE 42501, `Refused` or `NotFound` for what a function in the
+    database refused, and `DatabaseError` for the rest. Messages carry no parameters.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *groups: str,
+        name: str = "outbox",
+        connections_max: int = 4,
+        pooler: bool = False,
+        connected: Connected | None = None,
+        acquire_seconds: float = 5.0,
+    ) -> None:
+        self._statements: dict[str, LiteralString] = {}
+        for group in groups:
+            self._statements |= sql.load(group)
+        self._dsn = make_conninfo(dsn, application_name=name, **CONNECTION_OPTIONS)
+        self._prepare = None if pooler else 5
+        self._connected = connected
+        self._pool = AsyncConnectionPool(
+            self._dsn,
+            kwargs={"autocommit": True, "prepare_threshold": self._prepare},
+            min_size=1,
+            max_size=connections_max,
+            timeout=acquire_seconds,
+            configure=self._configure,
+            open=False,
+            name=name,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect once, so that a wrong DSN or password is an error now and not a warning every second."""
+        try:
+            await asyncio.wait_for(self._try_connection(), timeout=15)
+        except (psycopg.OperationalError, TimeoutError) as error:
+            raise DatabaseUnavailable(f"cannot reach the database: {_first_line(error)}") from None
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.close(timeout=2)
+
+    async def rows(self, statement: str, row: type[Row], /, **parameters: Any) -> list[Row]:
+        """Run a named statement; each row becomes a `row`."""
+        async with self._cursor() as connection, connection.cursor(row_factory=class_row(row)) as cursor:
+            await cursor.execute(self._statements[statement], parameters)
+            return await cursor.fetchall()
+
+    async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        """Run a named statement; each row becomes a dictionary."""
+        async with self._cursor() as connection, connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(self._statements[statement], parameters)
+            return await cursor.fetchall() if cursor.description else []
+
+    async def value(self, statement: str, /, **parameters: Any) -> Any:
+        """Run a named statement; the first column of its first row, or None."""
+        async with self._cursor() as connection, connection.cursor() as cursor:
+            await cursor.execute(self._statements[statement], parameters)
+            row = await cursor.fetchone() if cursor.description else None
+            return None if row is None else row[0]
+
+    async def listen(self, channel: str, dsn: str | None = None) -> AsyncIterator[str]:
+        """Payloads of notifications on one channel, on a connection of its own; ends when that connection does.
+
+        Notifications are a speed-up: they may be lost, doubled or late, and polling alone must be right.
+        """
+        if not _CHANNEL.match(channel):
+            raise ValueError("a channel is lower-case letters, digits and underscores")
+        try:
+            conninfo = make_conninfo(dsn, **CONNECTION_OPTIONS) if dsn else self._dsn
+            async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
+                await connection.execute(composing.SQL("listen {}").format(composing.Identifier(channel)))
+                async for notification in connection.notifies():
+                    yield notification.payload
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailable(_first_line(error)) from None
+
+    @asynccontextmanager
+    async def _cursor(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        try:
+            async with self._pool.connection() as connection:
+                yield connection
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            raise DatabaseUnavailable(_first_line(error)) from None
+        except psycopg.Error as error:
+            raise translate(error) from None
+
+    async def _configure(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        if self._connected is not None:
+            await self._connected(connection)
+
+    async def _try_connection(self) -> None:
+        async with await psycopg.AsyncConnection.connect(
+            self._dsn, autocommit=True, prepare_threshold=self._prepare
+        ) as connection:
+            await self._configure(connection)
+
+
+def translate(error: psycopg.Error) -> DatabaseError | Refused | NotFound | UnknownTool:
+    """Our error for one of PostgreSQL's. Only the primary message and the hint are kept: DETAIL may quote rows."""
+    message, hint = error.diag.message_primary or _first_line(error), error.diag.message_hint
+    match error.sqlstate:
+        case "42501":
+            return NotPermitted(message, hint=hint or "Use a role with the right, or run `outbox migrate` to renew the grants.")
+        case "OB409":
+            return Refused(message, hint=hint)
+        case "OB404":
+            return UnknownTool(message, hint=hint) if message.startswith("unknown tool") else NotFound(message, hint=hint)
+        case "3F000" | "42P01" | "42883":
+            return DatabaseError(message, hint="Is the schema there? Run: outbox migrate")
+    if isinstance(error, pg.DataError | pg.IntegrityError):
+        return DatabaseError(f"{type(error).__name__} ({error.sqlstate})", hint=hint)
+    return DatabaseError(message, hint=hint)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
