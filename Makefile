@@ -9,10 +9,11 @@ VENV := .venv
 BIN  := $(VENV)/bin
 ARGS ?=
 
-# The first python on this machine that is new enough and can make an environment; PYTHON=... overrides.
+# Succeeds on a Python that is new enough and can make an environment.
+SUITABLE := -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+# The first one on this machine; `make PYTHON=/path/to/python3 ...` names another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
-	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	&& { command -v $$python; break; }; done)
+	$$python $(SUITABLE) && { command -v $$python; break; }; done)
 
 # What of PostgreSQL is installed here. The embedded one is always tested, an installed one too where there is one.
 INSTALLED_POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
@@ -60,8 +61,9 @@ clean: ## Remove the environment and the caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 $(BIN)/python:
-	@test -n '$(PYTHON)' || { echo >&2 'No Python >= 3.11 with its venv module was found (on Debian: apt install' \
-	    'python3 python3-venv). Name one with: make PYTHON=/path/to/python3'; exit 1; }
+	@$(or $(PYTHON),false) $(SUITABLE) || { echo >&2 'A Python >= 3.11 with its venv module is needed$(if $(PYTHON), and $(PYTHON) is none)' \
+	    '(on Debian: apt install python3 python3-venv).' \
+	    'To name one: make PYTHON=/path/to/python3'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 # Who only wants to see the demo does not wait for linters and test tools.

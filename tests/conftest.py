@@ -1,6 +1,7 @@
 """What every test may use: a real PostgreSQL database of its own. Settings of the surroundings never reach a test."""
 
 import os
+import socket
 from collections.abc import Iterator
 from typing import cast
 
@@ -61,3 +62,11 @@ def empty_database(postgres: Cluster) -> Iterator[Database]:
     """A database of this test's own, without the schema."""
     with postgres.database() as made:
         yield made
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of the loopback address that nobody listens on. For programs that cannot be given port 0."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
