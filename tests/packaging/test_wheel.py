@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,11 +24,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment that holds the wheel and what it depends on, without extras."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
     subprocess.run([*pip, "install", wheel], check=True)
     return folder / "bin"
 
@@ -50,8 +49,8 @@ def test_the_wheel_holds_the_packages_their_types_and_the_migrations_and_nothing
         assert expected in names
     for kind, origin, place in (("*.sql", "outbox", "outbox"), ("*", "migrations", "outbox/_migrations")):
         files = [path.relative_to(ROOT / origin) for path in (ROOT / origin).rglob(kind) if path.is_file()]
-        expected = {f"{place}/{path.as_posix()}" for path in files if "__pycache__" not in path.parts}
-        assert expected <= set(names)
+        shipped = {f"{place}/{path.as_posix()}" for path in files if "__pycache__" not in path.parts}
+        assert shipped <= set(names)
 
 
 def test_importing_needs_no_extra(programs: Path, tmp_path: Path) -> None:
@@ -70,7 +69,7 @@ def test_the_daemons_answer_as_modules(programs: Path, tmp_path: Path, daemon: s
 
 def test_the_shipped_migrations_are_found_and_are_the_same(programs: Path, tmp_path: Path) -> None:
     shipped = run(programs / "outbox", "migrate", "--sql", cwd=tmp_path)
-    here = run(sys.executable, "-m", "outbox.cli", "migrate", "--sql", cwd=tmp_path)
+    here = run(Path(sys.executable).with_name("outbox"), "migrate", "--sql", cwd=tmp_path)
     assert "create table outbox.intent" in shipped.lower()
     assert shipped == here
 
