@@ -5,11 +5,23 @@ import socket
 from collections.abc import Iterator
 from typing import cast
 
+import hypothesis
 import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support.postgres import Choice, Cluster, Database, cluster, describe  # noqa: E402 - after the line above
+
+# No property has a time limit of its own (pytest-timeout bounds the test). CI tries the same examples each time, so that
+# a change is judged by what it changes; a developer's machine explores.
+hypothesis.settings.register_profile(
+    "outbox",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("outbox")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
