@@ -24,6 +24,7 @@ Every error that this project raises on purpose.
         |-- SchemaMismatch           the schema is not one that this program knows
         |-- DatabaseUnavailable      no answer
         |-- NotPermitted             the role lacks a right
+        |-- RolesRefused             this installation does not let us make roles; the hint has the SQL to run
         `-- RoleSettings             the role lacks a setting that a promise rests on
 
 What a receiver *answers* is no error: it is an outcome (`outbox.outcome`).
@@ -118,10 +119,11 @@ class JsonRefused(Misuse, ValueError):
 
     code = "json_refused"
 
-    def __init__(self, reason: str, place: str, message: str) -> None:
-        super().__init__(f"{place}: {message}" if place else message)
+    def __init__(self, reason: str, place: str, detail: str) -> None:
+        super().__init__(str(Problem(place, detail)))
         self.reason = reason
         self.place = place
+        self.detail = detail
 
 
 class IntentConflict(Misuse):
@@ -255,6 +257,12 @@ class NotPermitted(DatabaseError):
     """The database role lacks a right."""
 
     code = "not_permitted"
+
+
+class RolesRefused(DatabaseError):
+    """This installation does not let us make roles."""
+
+    code = "roles_refused"
 
 
 class RoleSettings(DatabaseError):
