@@ -12,8 +12,8 @@ pytest.register_assert_rewrite("tests.support")
 
 from tests.support.postgres import Choice, Cluster, Database, cluster, describe  # noqa: E402 - after the line above
 
-# No property has a time limit of its own (pytest-timeout bounds the test). CI tries the same examples each time, so that
-# a change is judged by what it changes; a developer's machine explores.
+# No property has a time limit of its own (pytest-timeout bounds the test). CI tries the same examples each time, so
+# that a change is judged by what it changes; a developer's machine explores.
 hypothesis.settings.register_profile(
     "outbox",
     deadline=None,
