@@ -20,12 +20,13 @@ def parse_duration(text: object) -> float:
     """
     Return seconds; `math.inf` for "forever". Raises ValueError that says how to write it.
 
-    A bare number is refused: its unit would be a guess. The resolution is one millisecond, and what is finer is refused.
+    A bare number is refused: its unit would be a guess. The resolution is one millisecond; what is finer is refused.
     """
     if isinstance(text, timedelta):
         milliseconds = Decimal(text // timedelta(microseconds=1)) / 1000
     elif not isinstance(text, str):
-        raise ValueError('write a duration with its unit, such as "5s", "24h" or "forever"')
+        # Pydantic makes a problem with a place out of a ValueError only.
+        raise ValueError('write a duration with its unit, such as "5s", "24h" or "forever"')  # noqa: TRY004
     elif text == FOREVER:
         return math.inf
     else:

@@ -100,7 +100,7 @@ MOVES: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         State.AUTHORIZED: frozenset({State.EXECUTING, State.REJECTED, State.PROPOSED}),
         # `rejected` and `authorized` only if no earlier attempt is unresolved.
         State.EXECUTING: frozenset({State.SUCCEEDED, State.UNKNOWN, State.REJECTED, State.AUTHORIZED}),
-        # `rejected` and `authorized` only by proven absence (or the receiver's own final record); `executing` is a resend.
+        # `rejected` and `authorized` by proof (absence, or the receiver's own final record); `executing` is a resend.
         State.UNKNOWN: frozenset({State.SUCCEEDED, State.REJECTED, State.AUTHORIZED, State.EXECUTING}),
         State.SUCCEEDED: frozenset(),
         State.REJECTED: frozenset(),
