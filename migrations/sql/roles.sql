@@ -52,7 +52,6 @@ grant delete on outbox.pending to outbox_relay;
 grant insert on outbox.outcome, outbox.attempt, outbox.landing, outbox.doubt to outbox_relay;
 grant update, delete on outbox.doubt to outbox_relay;
 grant update (circuit_opened_at, circuit_reason) on outbox.receiver to outbox_relay;
-grant insert on outbox.pause to outbox_relay;
 grant insert, update, delete on outbox.member to outbox_relay, outbox_reconciler;
 grant execute on function outbox.take(int, int, uuid, uuid, interval), outbox.enter_era(bigint, int), outbox.claim_chore(text, interval),
   outbox.expire(int), outbox.redecide(int),
@@ -86,5 +85,12 @@ grant execute on function outbox.resolve(text, text, int, outbox.state, text, te
 grant insert, update, delete on outbox.tool to outbox_operator;
 grant insert, update on outbox.receiver to outbox_operator;
 grant insert on outbox.contract, outbox.lane to outbox_operator;
-grant insert, delete on outbox.pause to outbox_operator;
 grant execute on function outbox.fence_of(bigint, bigint), outbox.redecide(int) to outbox_operator;
+-- upkeep
+grant select on outbox.audit to outbox_operator, outbox_viewer, outbox_approver;
+grant execute on function outbox.pause_add(text, text, text, text), outbox.pause_end(text, text, text, text),
+  outbox.unblock(text, text, text, text), outbox.expedite(text, text, text, text), outbox.purge(timestamptz, int, text), outbox.forget(int),
+  outbox.redact(text, text, text, text), outbox.unplaced(bigint, int), outbox.repair(int, text) to outbox_operator;
+grant execute on function outbox.unplaced(bigint, int), outbox.forget(int) to outbox_reconciler;
+grant execute on function outbox.pause_add(text, text, text, text) to outbox_relay;
+grant execute on function outbox.feed(xid8, bigint, int, text) to outbox_writer, outbox_operator;

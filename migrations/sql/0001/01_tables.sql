@@ -62,6 +62,7 @@ create table outbox.tool (
   deadline interval not null,
   settle interval,                                -- from the begin of an attempt until it cannot land any more; null: no bound stated
   person_settle interval not null default '1 hour',
+  identity_retention interval,                    -- how long a purged id still gets its answer; null: for ever
   repeat_safe boolean not null default false,     -- a resend is harmless at any time
   resend_safe boolean not null default false,     -- some resend is deduplicated, guarded or harmless
   stores_key_on_execution boolean not null default false,

@@ -225,7 +225,7 @@ declare
 begin
   with due as materialized (
     select p.receiver_id, p.lane, p.seq from outbox.pending p
-    where p.expires_at <= outbox.now() and p.state in ('proposed', 'authorized')
+    where p.expires_at <= outbox.now() and p.state in ('proposed', 'authorized') and p.cause is distinct from 'contradiction'
     order by p.expires_at limit p_limit for update of p skip locked
   ), gone as (
     delete from outbox.pending p using due d where p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq returning p.*

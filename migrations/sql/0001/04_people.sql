@@ -147,6 +147,7 @@ begin
     update outbox.pending p set next_at = outbox.now() where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
     delete from outbox.doubt d where d.seq = held.seq;
     perform outbox.ring(held.receiver_id, held.lane, held.seq);
+    perform outbox.record_act('retry', p_tenant_id || ' ' || p_operation_id, p_by, 'the back-off was ended');
     return 'authorized';
   elsif held.state <> 'unknown' then
     raise exception 'operation % is %', p_operation_id, held.state using errcode = 'OB409';
@@ -162,6 +163,7 @@ begin
       hint = 'See: outbox why ' || p_operation_id;
   end if;
   perform outbox.allow_resend(held.seq, held.attempt, outbox.now(), outbox.now() + t.deadline + interval '1 minute');
+  perform outbox.record_act('retry', p_tenant_id || ' ' || p_operation_id, p_by, 'a resend inside the doubt');
   return 'unknown';
 end $$;
 

@@ -1,0 +1,202 @@
+-- Upkeep: kill switches, ordering keys let past, history that leaves, and rows that a trigger never placed.
+
+-- Who did what to the system, and why. Append-only.
+create table outbox.audit (
+  audit_id bigint generated always as identity primary key,
+  at timestamptz not null default outbox.now(),
+  act text not null,
+  target text not null,
+  acted_by text not null,
+  reason text check (octet_length(reason) <= 4096)
+);
+create trigger immutable before update or delete on outbox.audit for each row execute function outbox.refuse_change();
+create trigger untruncatable before truncate on outbox.audit for each statement execute function outbox.refuse_change();
+
+create function outbox.record_act(p_act text, p_target text, p_by text, p_reason text) returns void language sql volatile
+  as $$ insert into outbox.audit (act, target, acted_by, reason) values (p_act, p_target, p_by, p_reason) $$;
+
+-- Stop beginning attempts of a receiver, a tool or a tenant, from the next begin statement on. Attempts that run are not touched.
+create function outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) returns boolean
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if (p_kind = 'receiver' and not exists (select from outbox.receiver r where r.name = p_name))
+     or (p_kind = 'tool' and not exists (select from outbox.tool t where t.name = p_name)) then
+    raise exception 'no % is called %', p_kind, p_name using errcode = 'OB404', hint = 'See: outbox contracts';
+  end if;
+  insert into outbox.pause (kind, name, paused_by, reason) values (p_kind, p_name, p_by, p_reason) on conflict do nothing;
+  if not found then
+    return false;
+  end if;
+  perform outbox.record_act('pause', p_kind || ' ' || p_name, p_by, p_reason);
+  return true;
+end $$;
+
+create function outbox.pause_end(p_kind text, p_name text, p_by text, p_reason text) returns boolean
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  delete from outbox.pause z where z.kind = p_kind and z.name = p_name;
+  if not found then
+    return false;
+  end if;
+  perform outbox.record_act('resume', p_kind || ' ' || p_name, p_by, p_reason);
+  return true;
+end $$;
+
+-- Let later operations of an ordering key pass this one. It stays what it is; only the order is given up.
+create function outbox.unblock(p_tenant_id text, p_operation_id text, p_by text, p_reason text) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held outbox.pending := outbox.held(p_tenant_id, p_operation_id);
+  waiting int;
+begin
+  if held.ord is null then
+    raise exception 'operation % has no ordering key: it blocks nothing', p_operation_id using errcode = 'OB409';
+  end if;
+  update outbox.pending p set passed = true where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  perform outbox.record_act('unblock', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);
+  perform outbox.ring(p.receiver_id, p.lane, p.seq) from outbox.pending p
+    where p.receiver_id = held.receiver_id and p.ord = held.ord and p.seq > held.seq order by p.seq limit 1;
+  select count(*) into waiting from outbox.pending p where p.receiver_id = held.receiver_id and p.ord = held.ord and p.seq > held.seq;
+  return waiting;
+end $$;
+
+-- Begin this one next, ahead of the backlog of its lane. Every check of the begin statement stands.
+create function outbox.expedite(p_tenant_id text, p_operation_id text, p_by text, p_reason text) returns void
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  held outbox.pending := outbox.held(p_tenant_id, p_operation_id);
+begin
+  if held.state <> 'authorized' or held.cause = 'contradiction' then
+    raise exception 'operation % is %: only an authorized one can be expedited', p_operation_id, held.state using errcode = 'OB409',
+      hint = 'See: outbox why ' || p_operation_id;
+  end if;
+  update outbox.pending p set next_at = greatest(outbox.now(), i.not_before) from outbox.intent i
+    where i.seq = p.seq and p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  perform outbox.record_act('expedite', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);
+  perform outbox.ring(held.receiver_id, held.lane, held.seq);
+end $$;
+
+-- One batch of history into tombstones, in the caller's transaction. Only what ended before p_before, is settled (a late receipt can
+-- no longer contradict it), and is not contradicted. Returns how many left; 0 means done.
+create function outbox.purge(p_before timestamptz, p_limit int, p_by text) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  gone bigint[];
+begin
+  perform set_config('outbox.act', 'purge', true);
+  select coalesce(array_agg(c.seq), '{}') into gone from (
+    select o.seq from outbox.outcome o
+    join outbox.intent i on i.seq = o.seq
+    left join outbox.tool t on t.name = i.tool
+    where o.ended_at < least(p_before, outbox.now())
+      and coalesce(o.started_at, o.ended_at) + greatest(t.settle, t.person_settle, interval '1 hour') < outbox.now()
+      and not exists (select from outbox.contradiction x where x.seq = o.seq)
+      and not exists (select from outbox.landing g where g.seq = o.seq and g.until > outbox.now())
+    order by o.ended_at limit p_limit for update of o skip locked) c;
+  insert into outbox.tombstone (tenant_id, operation_id, seq, tool, principal_id, digest, state, cause, external_id, receipt_digest, ended_at)
+    select i.tenant_id, i.operation_id, i.seq, i.tool, i.principal_id, i.digest, o.state, o.cause, o.external_id,
+           sha256(convert_to(o.receipt, 'UTF8')), o.ended_at
+    from outbox.outcome o join outbox.intent i on i.seq = o.seq where o.seq = any (gone);
+  delete from outbox.evidence e where e.seq = any (gone);
+  delete from outbox.attempt a where a.seq = any (gone);
+  delete from outbox.approval a where a.seq = any (gone);
+  delete from outbox.outcome o where o.seq = any (gone);
+  delete from outbox.intent i where i.seq = any (gone);
+  perform set_config('outbox.act', '', true);
+  if gone <> '{}' then
+    perform outbox.record_act('purge', cardinality(gone) || ' operations', p_by, 'ended before ' || p_before);
+  end if;
+  return cardinality(gone);
+end $$;
+
+-- Forget identities whose tool keeps them for a time only (tool.identity_retention; null: for ever).
+create function outbox.forget(p_limit int) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  forgotten int;
+begin
+  perform set_config('outbox.act', 'forget', true);
+  with old as (
+    select s.tenant_id, s.operation_id from outbox.tool t join outbox.tombstone s on s.tool = t.name
+    where s.ended_at < outbox.now() - t.identity_retention limit p_limit
+  ), f as (
+    delete from outbox.tombstone s using old o where s.tenant_id = o.tenant_id and s.operation_id = o.operation_id returning 1
+  ) select count(*) into forgotten from f;
+  perform set_config('outbox.act', '', true);
+  return forgotten;
+end $$;
+
+create function outbox.redacted(v text) returns text language sql immutable
+  as $$ select 'redacted, sha256 ' || encode(sha256(convert_to(v, 'UTF8')), 'hex') $$;
+
+-- Remove what may be personal from a terminal operation: arguments, receipts, excerpts, notes. Digests stay.
+create function outbox.redact(p_tenant_id text, p_operation_id text, p_by text, p_reason text) returns void
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  the_seq bigint;
+begin
+  select i.seq into the_seq from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
+  if not found then
+    raise exception 'no operation % of tenant %', p_operation_id, p_tenant_id using errcode = 'OB404', hint = 'See: outbox list';
+  elsif not exists (select from outbox.outcome o where o.seq = the_seq) then
+    raise exception 'operation % has not ended: it may need its arguments', p_operation_id using errcode = 'OB409';
+  end if;
+  perform set_config('outbox.act', 'redact', true);
+  update outbox.intent i set arguments = null, body = null, content_type = null, redacted_at = outbox.now()
+    where i.seq = the_seq and i.redacted_at is null;
+  update outbox.outcome o set receipt = outbox.redacted(o.receipt), excerpt = null where o.seq = the_seq and o.receipt not like 'redacted, %';
+  update outbox.outcome o set excerpt = null where o.seq = the_seq;
+  update outbox.attempt a set excerpt = null where a.seq = the_seq;
+  update outbox.evidence e set receipt = case when e.receipt like 'redacted, %' then e.receipt else outbox.redacted(e.receipt) end,
+    excerpt = null, note = null where e.seq = the_seq;
+  perform set_config('outbox.act', '', true);
+  perform outbox.record_act('redact', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);
+end $$;
+
+-- Intents that no trigger placed (restored with triggers off, replicated without `pending`): neither open nor ended.
+create function outbox.unplaced(p_after bigint, p_limit int) returns table (seq bigint, tenant_id text, operation_id text, tool text)
+  language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select i.seq, i.tenant_id, i.operation_id, i.tool from outbox.intent i
+  where i.seq > p_after and not exists (select from outbox.outcome o where o.seq = i.seq)
+    and not exists (select from outbox.place_of(i.seq) w join outbox.pending p
+                    on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = i.seq)
+  order by i.seq limit p_limit $$;
+
+-- Place them as unknown, never as authorized: nobody can know whether an attempt was made.
+create function outbox.repair(p_limit int, p_by text) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  lost record;
+  placed int := 0;
+begin
+  for lost in
+    select u.seq, i.tenant_id, i.ordering_key, i.created_at, i.expires_at, t.policy_version, t.contract_id, t.settle, w.receiver_id, w.lane
+    from outbox.unplaced(0, p_limit) u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool
+    cross join lateral outbox.place_of(u.seq) w
+  loop
+    insert into outbox.pending (receiver_id, lane, seq, state, attempt, fence, begun_at, first_sent_at, resend_until, unresolved_at, next_at, ord,
+        expires_at, policy_version, contract_id, cause)
+      values (lost.receiver_id, lost.lane, lost.seq, 'unknown', 1, 0, outbox.now(), lost.created_at, lost.created_at, lost.created_at,
+        outbox.now(), outbox.ordering_hash(lost.tenant_id, lost.ordering_key), lost.expires_at, lost.policy_version, lost.contract_id, 'unplaced')
+      on conflict do nothing;
+    continue when not found;
+    perform outbox.doubt_upsert(lost.seq, lost.receiver_id, lost.lane, 1, outbox.now(), lost.settle, 'look', outbox.now(), false, false, null);
+    placed := placed + 1;
+  end loop;
+  if placed > 0 then
+    perform outbox.record_act('repair', placed || ' operations', p_by, 'intents that no trigger had placed');
+  end if;
+  return placed;
+end $$;
+
+-- Ends of operations in an order that never runs behind a commit: only transactions below the snapshot's xmin, by transaction id.
+create function outbox.feed(p_after_xid xid8, p_after_seq bigint, p_limit int, p_tenant_id text default null)
+  returns table (xid xid8, seq bigint, tenant_id text, operation_id text, tool text, resource text, principal_id text, state text, cause text,
+                 attempt int, receipt text, external_id text, decided_by text, created_at timestamptz, ended_at timestamptz)
+  language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select o.xid, o.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.principal_id, o.state::text, o.cause, o.attempt, o.receipt,
+         o.external_id, o.decided_by, i.created_at, o.ended_at
+  from outbox.outcome o join outbox.intent i on i.seq = o.seq
+  where (o.xid, o.seq) > (p_after_xid, p_after_seq) and o.xid < pg_snapshot_xmin(pg_current_snapshot())
+    and (p_tenant_id is null or i.tenant_id = p_tenant_id)
+  order by o.xid, o.seq limit p_limit $$;
