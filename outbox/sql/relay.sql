@@ -208,17 +208,6 @@ select x.seq, x.attempt from unnest(%(seqs)s::bigint[], %(attempts)s::int[]) as 
 where exists (select from outbox.outcome o where o.seq = x.seq and o.attempt = x.attempt and o.fence = %(fence)s and o.owner = %(owner)s)
    or exists (select from outbox.attempt a where a.seq = x.seq and a.attempt = x.attempt and a.fence = %(fence)s and a.owner = %(owner)s)
 
--- name: read_registry
--- Tools with the contract version in force, and their receivers; a relay picks changes up within registry_poll.
-select t.name as tool, r.receiver_id, r.name as receiver, r.transport, r.lanes, r.doorbell, r.config, t.contract_id, c.body as wiring,
-  t.requires_approval, t.policy_version, t.resend_safe
-from outbox.receiver r left join outbox.tool t on t.receiver_id = r.receiver_id left join outbox.contract c on c.contract_id = t.contract_id
-order by r.name, t.name
-
--- name: read_contract
--- One contract version, whole. Versions never change.
-select c.contract_id, c.digest, c.tool, c.version, c.body from outbox.contract c where c.contract_id = %(contract_id)s
-
 -- name: read_instance
 -- Which database this is, which life of it, and what the running server says of itself.
 select n.id, n.era, n.system_identifier, n.timeline, n.schema_version, n.min_daemon, s.system_identifier as server_identifier,
