@@ -11,7 +11,7 @@ l as materialized (
 -- fragment: candidate
 q.receiver_id, q.lane, q.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.content_type, i.body, i.expected_version,
 i.digest, i.principal_id, i.traceparent, i.redacted_at is not null as redacted, t.contract_id as contract_in_force, t.retention,
-t.key_forever, t.margin, t.reach, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
+t.key_forever, t.margin, t.reach, outbox.now() as exposed_at, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
 (select a.digest from outbox.approval a where a.approval_id = q.approval_id) as approved_digest
 
 -- fragment: sources
@@ -34,17 +34,19 @@ and (q.ord is null or (
 
 -- fragment: expose
 begun as (
-  update outbox.pending w set state = 'executing', step = 'none', attempt = w.attempt + 1, fence = d.lane_fence, begun_at = outbox.now(),
-    first_sent_at = coalesce(w.first_sent_at, outbox.now()),
-    resend_until = coalesce(w.resend_until, case when d.key_forever then 'infinity' else outbox.now() + d.retention end),
+  update outbox.pending w set state = 'executing', step = 'none', attempt = w.attempt + 1, fence = d.lane_fence, begun_at = d.exposed_at,
+    first_sent_at = coalesce(w.first_sent_at, d.exposed_at),
+    resend_until = coalesce(w.resend_until, case when d.key_forever then 'infinity' else d.exposed_at + d.retention end),
     contract_id = coalesce(w.contract_id, d.contract_in_force), cause = null
   from due d where w.receiver_id = d.receiver_id and w.lane = d.lane and w.seq = d.seq
   returning w.seq, w.attempt, w.begun_at, w.first_sent_at, w.contract_id, w.sent_key, w.wire_digest, w.throttled, w.not_sent, w.ord,
     d.tenant_id, d.operation_id, d.tool, d.resource, d.arguments, d.content_type, d.body, d.expected_version, d.digest, d.principal_id,
     d.traceparent, d.redacted, d.contract_in_force, d.first_exposure, d.in_doubt, d.approved_digest,
-    extract(epoch from least(w.expires_at, 'infinity') - outbox.now())::float8 as permission_left_seconds,
-    case when d.in_doubt then extract(epoch from least(w.resend_until,
-      case when d.key_forever then 'infinity' else w.first_sent_at + d.retention end) - d.margin - d.reach - outbox.now())::float8 end as window_left_seconds
+    -- Seconds are subtracted, not times: before PostgreSQL 17 infinity minus a time is an error.
+    (extract(epoch from least(w.expires_at, 'infinity')) - extract(epoch from d.exposed_at))::float8 as permission_left_seconds,
+    case when d.in_doubt then (extract(epoch from least(w.resend_until,
+      case when d.key_forever then 'infinity' else w.first_sent_at + d.retention end) - d.margin - d.reach)
+      - extract(epoch from d.exposed_at))::float8 end as window_left_seconds
 )
 select begun.* from l left join begun on true order by begun.seq
 
