@@ -1,14 +1,14 @@
 """Named places where a test can kill, stop or break this very process.
 
-`reach(name)` stands in production code at every border that matters: around each commit, around the first and the last
-byte of a request, around each read that a decision rests on. It does nothing, at the price of one comparison, unless the
-environment says
+`reach(name)` stands in production code at every border that matters: around each commit, around the first and the
+last byte of a request, around each read that a decision rests on. It does nothing, at the price of one comparison,
+unless the environment says
 
     OUTBOX_CRASHPOINT="name[:action[:n]]"          several may be given, separated by commas
 
-read once, at import. `action` is `kill` (SIGKILL to this process; the default), `stop` (SIGSTOP: the process sleeps here
-until somebody sends SIGCONT) or `raise` (`Reached`, an exception that nobody foresaw). It happens the `n`-th time the
-point is reached (default 1), once.
+read once, at import. `action` is `kill` (SIGKILL to this process; the default), `stop` (SIGSTOP: the process sleeps
+here until somebody sends SIGCONT) or `raise` (`Reached`, an exception that nobody foresaw). It happens the `n`-th time
+the point is reached (default 1), once.
 
 What is guaranteed: `kill` and `stop` take effect before `reach` returns, so not one further instruction of the process
 runs in between. What is not: nothing is flushed, closed or rolled back first. That is the point.
@@ -67,7 +67,7 @@ WHERE: Mapping[str, str] = MappingProxyType(
 POINTS: tuple[str, ...] = tuple(WHERE)
 
 
-class Reached(Exception):  # noqa: N818 - it is no error, it is what a test asked for
+class Reached(Exception):
     """A crash point with the action `raise` was reached."""
 
 
@@ -94,8 +94,11 @@ class _Armed:
 
 
 def parse(specification: str) -> dict[str, _Armed]:
-    """Read the value of OUTBOX_CRASHPOINT. Raises ValueError for a point or an action that does not exist: a crash test
-    whose crash is misspelt would pass without having tested anything."""
+    """Read the value of OUTBOX_CRASHPOINT.
+
+    Raises ValueError for a point or an action that does not exist: a crash test whose crash is misspelt would pass
+    without having tested anything.
+    """
     armed: dict[str, _Armed] = {}
     for item in filter(None, (part.strip() for part in specification.split(","))):
         name, _, rest = item.partition(":")
@@ -124,7 +127,9 @@ def reach(name: str) -> None:
 
 
 def armed(name: str) -> bool:
-    """Whether this point may still act. For the one point (`mid_send`) that needs a different way of doing things, two
-    writes instead of one, to exist at all."""
+    """Whether this point may still act.
+
+    For the one point (`mid_send`) that needs another way of doing things, two writes instead of one, to exist at all.
+    """
     point = _armed.get(name)
     return point is not None and point.left > 0

@@ -1,13 +1,14 @@
 """Time that this process may rely on: the clock, a lease on it, and a way to die in time.
 
 The database decides who holds a lane, by its own clock and by the fence. What is here only ever makes a holder stop
-*sooner*: a lease is counted from the moment its renewal was *sent*, so it ends here before it ends there, however long
-the answer took.
+*sooner*: a lease is counted from the moment its renewal was *sent*, so it ends here before it ends there, however
+long the answer took.
 
-None of it can close the gap between a last look at the clock and the first byte of a request: a process can be stopped
-there for an hour and then send. `DeadMan` closes it for a process that is stopped while the machine runs: the kernel's
-timer goes on, and its pending signal kills the process before it executes another instruction. It does not help where the
-timer stands still too (a virtual machine that is paused or restored from a snapshot); that is a stated assumption.
+None of it can close the gap between a last look at the clock and the first byte of a request: a process can be
+stopped there for an hour and then send. `DeadMan` closes it for a process that is stopped while the machine runs: the
+kernel's timer goes on, and its pending signal kills the process before it executes another instruction. It does not
+help where the timer stands still too (a virtual machine that is paused or restored from a snapshot); that is a stated
+assumption.
 """
 
 import math
@@ -64,8 +65,8 @@ class DeadMan:
     merely waits, for answers or for its database, has no timer running and survives the end of its lease.
 
     One per process, made in its main thread (signals are set there). It takes SIGALRM for itself.
-    Dying loses the answers in memory: they are unknown then, and looked up. That is the price, and the reason why this is
-    an option of receivers whose repeats nobody would notice.
+    Dying loses the answers in memory: they are unknown then, and looked up. That is the price, and the reason why
+    this is an option of receivers whose repeats nobody would notice.
     """
 
     def __init__(

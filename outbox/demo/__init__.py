@@ -1,0 +1,1 @@
+"""The demo, and the receiver process that judges it and the tests."""
