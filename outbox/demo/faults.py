@@ -5,7 +5,6 @@ the same faults, in whatever order its requests arrive.
 """
 
 import hashlib
-import math
 from collections import defaultdict
 from enum import StrEnum
 from typing import Annotated
@@ -56,8 +55,8 @@ class FaultPlan(BaseModel):
     slow_seconds: float = Field(default=0.5, ge=0)
     late_seconds: float = Field(default=1.0, ge=0)
     retry_after_seconds: int = Field(default=1, ge=0)
-    key_retention_seconds: float = Field(default=math.inf, ge=0)
-    """A key that is older executes again."""
+    key_retention_seconds: float | None = Field(default=None, ge=0)
+    """A key that is older executes again. None: kept for ever."""
     lag_seconds: float = Field(default=0.0, ge=0)
     """How long an effect stays invisible in lists."""
     check_fences: bool = False

@@ -1,39 +1,21 @@
 """What the demo's receiver does with a request: who may, what is remembered, what happens, what is said."""
 
 import asyncio
-import contextlib
-import hashlib
 import json
 import time
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+from outbox.demo.call import Call, read_call
 from outbox.demo.faults import Fault, Faults
 from outbox.demo.ledger import Books
 
 PAGE_SIZE_MAX = 100
 
-# What is answered to each kind of request, and which of them have a memory.
+# What is answered to each kind of request.
 _STATUS = {"stock": 200, "payments": 201, "mail": 202}
-_NO_KEYS = frozenset({"payments", "mail"})
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request that wants an effect."""
-
-    tool: str
-    resource: str
-    identity: str
-    operation: str | None
-    key: str | None
-    if_match: str | None
-    fence: tuple[str, int] | None
-    body: bytes
-    fingerprint: bytes
 
 
 class Shop:
@@ -56,7 +38,7 @@ class Shop:
 
     async def cause_effect(self, request: web.Request) -> web.StreamResponse:
         """Any request that is not a read."""
-        call = _call(request, await request.read())
+        call = read_call(request, await request.read())
         allowed = self._may(request, self._plan.write_tokens)
         fault, seconds = None, None
         if allowed:
@@ -102,6 +84,8 @@ class Shop:
             return None
         if fault is Fault.SLOW:
             await self._wait(call, self._plan.slow_seconds if seconds is None else seconds)
+            if (refusal := self._refusal(call)) is not None:
+                return refusal
         answer = self._happen(call, row)
         if fault is Fault.HANG:
             await asyncio.Event().wait()
@@ -136,8 +120,7 @@ class Shop:
         if call.key is not None:
             if call.key in self._running:
                 return _error(409, "in_flight")
-            since = time.time() - self._plan.key_retention_seconds
-            known = self._books.one("known_key", key=call.key, since=since)
+            known = self._books.one("known_key", key=call.key, since=self._keys_since())
             if known is not None and known[0] != call.fingerprint:
                 return _error(422, "key_reused")
             if known is not None:
@@ -149,6 +132,10 @@ class Shop:
                 return _error(412, "precondition_failed")
         return None
 
+    def _keys_since(self) -> float:
+        kept = self._plan.key_retention_seconds
+        return 0.0 if kept is None else time.time() - kept
+
     def _happen(self, call: Call, row: int) -> web.Response:
         """The effect and, in the same transaction, the memory of its key."""
         now = time.time()
@@ -156,8 +143,7 @@ class Shop:
         said: dict[str, Any] = {"receipt": receipt, "id": receipt, "key": call.key, "resource": call.resource}
         if call.tool == "payments":
             said["reference"] = call.identity
-        answer = json.dumps(said)
-        status = _STATUS.get(call.tool, 200)
+        answer, status = json.dumps(said), _STATUS.get(call.tool, 200)
         self._books.begin()
         self._books.run(
             "add_effect",
@@ -192,7 +178,8 @@ class Shop:
     def _happen_later(self, call: Call, row: int, seconds: float) -> None:
         async def later() -> None:
             await self._wait(call, seconds)
-            self._happen(call, row)
+            if self._refusal(call) is None:
+                self._happen(call, row)
 
         task = asyncio.create_task(later())
         self._later.add(task)
@@ -259,36 +246,6 @@ class Shop:
             return True
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         return kind == "Bearer" and token in tokens
-
-
-def _call(request: web.Request, body: bytes) -> Call:
-    segments = request.path.strip("/").split("/")
-    tool = segments[0] or "root"
-    operation = request.headers.get("Outbox-Operation")
-    key = None if tool in _NO_KEYS else request.headers.get("Idempotency-Key", "").strip('"') or None
-    reference = None
-    if tool == "payments":
-        with contextlib.suppress(ValueError):
-            said = json.loads(body)
-            reference = str(said["reference"]) if isinstance(said, dict) and said.get("reference") else None
-    fingerprint = hashlib.sha256(f"{request.method}\0{request.raw_path}\0".encode() + body).digest()
-    return Call(
-        tool=tool,
-        resource="/".join(segments[1:]),
-        identity=key or reference or operation or f"nobody-{uuid.uuid4()}",
-        operation=operation,
-        key=key,
-        if_match=request.headers.get("If-Match"),
-        fence=_fence(request.headers.get("Outbox-Fence")),
-        body=body,
-        fingerprint=fingerprint,
-    )
-
-
-def _fence(header: str | None) -> tuple[str, int] | None:
-    """Read `"<lane>";fence=N`; None for anything else."""
-    lane, _, number = (header or "").rpartition(";fence=")
-    return (lane, int(number)) if lane and number.isascii() and number.isdigit() else None
 
 
 def _error(status: int, code: str, headers: dict[str, str] | None = None) -> web.Response:
