@@ -248,6 +248,10 @@ def _report(error: BaseException | None) -> _Report:
     )
 
 
+def _sentence(report: _Report) -> str:
+    return f"{report.message[:1].upper()}{report.message[1:]}."
+
+
 def _race(report: _Report) -> OutboxError:
     return IntentRace(sqlstate=report.sqlstate)
 
@@ -257,7 +261,7 @@ def _schema(report: _Report) -> OutboxError:
 
 
 def _right(report: _Report) -> OutboxError:
-    return NotPermitted(f"{report.message}.".capitalize(), hint="Grant outbox_writer to the role that puts intents.")
+    return NotPermitted(_sentence(report), hint="Grant outbox_writer to the role that puts intents.")
 
 
 def _check(report: _Report) -> OutboxError:
@@ -268,7 +272,7 @@ _KNOWN: Mapping[str, Callable[[_Report], OutboxError]] = {
     "40001": _race,
     "40P01": _race,  # a deadlock: somebody else put the same ids in another order
     "23505": _race,  # the operation of that id was purged at this moment; the next try is answered by its tombstone
-    "OB404": lambda report: UnknownTool(f"{report.message}.".capitalize(), hint=report.hint),
+    "OB404": lambda report: UnknownTool(_sentence(report), hint=report.hint),
     "23514": _check,
     "42501": _right,
     "3F000": _schema,
