@@ -45,8 +45,8 @@ class Store:
     """A pool of connections and the statements of some groups (files of `outbox/sql`).
 
     Every method raises `DatabaseUnavailable` if the database does not answer (what was sent may have been committed:
-    the caller finds out by reading), `NotPermitted` for SQLSTATE 42501, `Refused` or `NotFound` for what a function in the
-    database refused, and `DatabaseError` for the rest. Messages carry no parameters.
+    the caller finds out by reading), `NotPermitted` for SQLSTATE 42501, `Refused` or `NotFound` for what a function in
+    the database refused, and `DatabaseError` for the rest. Messages carry no parameters.
     """
 
     def __init__(
@@ -80,7 +80,9 @@ class Store:
         await self.open()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -113,6 +115,18 @@ class Store:
             await cursor.execute(self._statements[statement], parameters)
             row = await cursor.fetchone() if cursor.description else None
             return None if row is None else row[0]
+
+    @asynccontextmanager
+    async def transaction(self, *, force_rollback: bool = False) -> AsyncIterator["Transaction"]:
+        """
+        Several statements as one change: committed at the end of the block, rolled back by any exception in it.
+
+        `force_rollback`: never committed, for finding out what would happen.
+
+        For a command that somebody waits for. A daemon that is stopped inside of one would hold its locks.
+        """
+        async with self._cursor() as connection, connection.transaction(force_rollback=force_rollback):
+            yield Transaction(connection, self._statements)
 
     async def listen(self, channel: str, dsn: str | None = None) -> AsyncIterator[str]:
         """Payloads of notifications on one channel, on a connection of its own; ends when that connection does.
@@ -151,16 +165,39 @@ class Store:
             await self._configure(connection)
 
 
+class Transaction:
+    """Named statements inside of one open transaction. Errors are translated where the transaction ends."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], statements: Mapping[str, LiteralString]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        """Run a named statement; each row becomes a dictionary."""
+        async with self._connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(self._statements[statement], parameters)
+            return await cursor.fetchall() if cursor.description else []
+
+    async def value(self, statement: str, /, **parameters: Any) -> Any:
+        """Run a named statement; the first column of its first row, or None."""
+        rows = await self.dicts(statement, **parameters)
+        return next(iter(rows[0].values())) if rows else None
+
+
 def translate(error: psycopg.Error) -> DatabaseError | Refused | NotFound | UnknownTool:
     """Our error for one of PostgreSQL's. Only the primary message and the hint are kept: DETAIL may quote rows."""
     message, hint = error.diag.message_primary or _first_line(error), error.diag.message_hint
     match error.sqlstate:
         case "42501":
-            return NotPermitted(message, hint=hint or "Use a role with the right, or run `outbox migrate` to renew the grants.")
+            return NotPermitted(
+                message, hint=hint or "Use a role with the right, or run `outbox migrate` to renew the grants."
+            )
         case "OB409":
             return Refused(message, hint=hint)
         case "OB404":
-            return UnknownTool(message, hint=hint) if message.startswith("unknown tool") else NotFound(message, hint=hint)
+            return (
+                UnknownTool(message, hint=hint) if message.startswith("unknown tool") else NotFound(message, hint=hint)
+            )
         case "3F000" | "42P01" | "42883":
             return DatabaseError(message, hint="Is the schema there? Run: outbox migrate")
     if isinstance(error, pg.DataError | pg.IntegrityError):

@@ -184,3 +184,14 @@ end $$;
 create trigger place_is_fixed before update on outbox.pending for each row
   when ((old.receiver_id, old.lane, old.seq, old.ord) is distinct from (new.receiver_id, new.lane, new.seq, new.ord))
   execute function outbox.refuse_identity_change();
+
+-- Whoever moves or removes a tool calls this first: a writer that has read the old place of the tool and not committed yet
+-- would put an operation where nobody looks for it. Waits for such writers, and holds new ones until the caller commits.
+create function outbox.hold_writers() returns void
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '10s' as $$
+begin
+  lock table outbox.intent in share mode;
+exception when lock_not_available then
+  raise exception 'a transaction that has written an intent stays open' using errcode = 'OB409',
+    hint = 'A tool is moved or removed when no such transaction is open. Try again.';
+end $$;
