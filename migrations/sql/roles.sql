@@ -53,6 +53,7 @@ grant insert on outbox.outcome, outbox.attempt, outbox.landing, outbox.doubt to 
 grant update, delete on outbox.doubt to outbox_relay;
 grant update (circuit_opened_at, circuit_reason) on outbox.receiver to outbox_relay;
 grant insert, update, delete on outbox.member to outbox_relay, outbox_reconciler;
+grant execute on function outbox.timeline() to outbox_relay, outbox_reconciler;
 grant execute on function outbox.take(int, int, uuid, uuid, interval), outbox.enter_era(bigint, int), outbox.claim_chore(text, interval),
   outbox.expire(int), outbox.redecide(int),
   outbox.doubt_upsert(bigint, int, int, int, timestamptz, interval, outbox.step, timestamptz, boolean, boolean, text),
@@ -85,7 +86,7 @@ grant execute on function outbox.resolve(text, text, int, outbox.state, text, te
 grant insert, update, delete on outbox.tool to outbox_operator;
 grant insert, update on outbox.receiver to outbox_operator;
 grant insert on outbox.contract, outbox.lane to outbox_operator;
-grant execute on function outbox.fence_of(bigint, bigint), outbox.redecide(int) to outbox_operator;
+grant execute on function outbox.fence_of(bigint, bigint), outbox.redecide(int), outbox.hold_writers() to outbox_operator;
 -- upkeep
 grant select on outbox.audit to outbox_operator, outbox_viewer, outbox_approver;
 grant execute on function outbox.pause_add(text, text, text, text), outbox.pause_end(text, text, text, text),

@@ -10,8 +10,8 @@ l as materialized (
 
 -- fragment: candidate
 q.receiver_id, q.lane, q.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.content_type, i.body, i.expected_version,
-i.digest, i.principal_id, i.traceparent, i.redacted_at is not null as redacted, t.contract_id as contract_in_force, t.retention,
-t.key_forever, t.margin, t.reach, outbox.now() as exposed_at, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
+i.digest, i.traceparent, t.contract_id as contract_in_force, t.retention, t.key_forever, t.margin, t.reach, t.repeat_safe,
+outbox.now() as exposed_at, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
 (select a.digest from outbox.approval a where a.approval_id = q.approval_id) as approved_digest
 
 -- fragment: sources
@@ -21,7 +21,7 @@ join outbox.tool t on t.name = i.tool
 
 -- fragment: may_begin
 q.receiver_id = %(receiver_id)s and q.lane = %(lane)s and q.next_at <= outbox.now()
-and (q.state = 'authorized' or (q.state = 'unknown' and q.step = 'resend' and (t.repeat_safe or outbox.now() + t.reach
+and (q.state = 'authorized' or (%(resends)s and q.state = 'unknown' and q.step = 'resend' and (t.repeat_safe or outbox.now() + t.reach
   < least(q.resend_until, case when t.key_forever then 'infinity' else q.first_sent_at + t.retention end) - t.margin)))
 and (q.expires_at is null or q.expires_at > outbox.now())
 and q.policy_version = t.policy_version
@@ -39,24 +39,28 @@ begun as (
     resend_until = coalesce(w.resend_until, case when d.key_forever then 'infinity' else d.exposed_at + d.retention end),
     contract_id = coalesce(w.contract_id, d.contract_in_force), cause = null
   from due d where w.receiver_id = d.receiver_id and w.lane = d.lane and w.seq = d.seq
-  returning w.seq, w.attempt, w.begun_at, w.first_sent_at, w.contract_id, w.sent_key, w.wire_digest, w.throttled, w.not_sent, w.ord,
-    d.tenant_id, d.operation_id, d.tool, d.resource, d.arguments, d.content_type, d.body, d.expected_version, d.digest, d.principal_id,
-    d.traceparent, d.redacted, d.contract_in_force, d.first_exposure, d.in_doubt, d.approved_digest,
+  returning w.seq, w.attempt, w.first_sent_at, w.contract_id, w.sent_key, w.wire_digest, w.throttled, w.not_sent, w.ord is not null as ordered,
+    d.tenant_id, d.operation_id, d.tool, d.resource, d.arguments, d.content_type, d.body, d.expected_version, d.digest,
+    d.traceparent, d.contract_in_force, d.first_exposure, d.in_doubt, d.approved_digest,
     -- Seconds are subtracted, not times: before PostgreSQL 17 infinity minus a time is an error.
     (extract(epoch from least(w.expires_at, 'infinity')) - extract(epoch from d.exposed_at))::float8 as permission_left_seconds,
-    case when d.in_doubt then (extract(epoch from least(w.resend_until,
+    case when d.in_doubt and not d.repeat_safe then (extract(epoch from least(w.resend_until,
       case when d.key_forever then 'infinity' else w.first_sent_at + d.retention end) - d.margin - d.reach)
       - extract(epoch from d.exposed_at))::float8 end as window_left_seconds
 )
-select begun.* from l left join begun on true order by begun.seq
 
 -- name: begin_range
--- Claim and expose what is due in a range of a lane, oldest first: exposure is committed before the first byte leaves.
+-- Claim and expose what is due in a range of a lane, oldest first: exposure is committed before the first byte leaves. `top` is the highest
+-- open seq that this snapshot saw (asked for at the frontier only: behind it, the way there may lead over a million dead rows).
 with {{held_lane}}, due as materialized (
   select {{candidate}} {{sources}}
   where {{may_begin}} and q.seq > %(after)s and q.seq <= %(upto)s
   order by q.seq limit %(batch_max)s for no key update of q skip locked
 ), {{expose}}
+select begun.*, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
+  case when %(frontier)s then (select max(q.seq) from outbox.pending q where q.receiver_id = %(receiver_id)s and q.lane = %(lane)s
+    and q.seq > %(after)s and q.seq <= %(upto)s) end as top
+from l left join begun on true order by begun.seq
 
 -- name: begin_these
 -- Claim and expose named operations of a lane (due retries of the holder's own, rows rung by others), if they still may.
@@ -65,6 +69,7 @@ with {{held_lane}}, due as materialized (
   where {{may_begin}} and q.seq = any(%(seqs)s::bigint[])
   order by q.seq limit %(batch_max)s for no key update of q skip locked
 ), {{expose}}
+select begun.* from l left join begun on true order by begun.seq
 
 -- name: end_operations
 -- Attempts that settle their operation: pending row out, outcome in, in one statement. rejected only where no earlier attempt is unresolved.
@@ -155,11 +160,14 @@ with {{held_lane}}, x as materialized (
 select u.seq from l cross join done left join u on true
 
 -- name: renew_leases
--- Renew every lane that this member holds, and say so. Lanes that do not come back are lost.
-with x as materialized (select * from unnest(%(receiver_ids)s::int[], %(lanes)s::int[], %(fences)s::bigint[]) as x(receiver_id, lane, fence))
-update outbox.lane n set expires_at = outbox.now() + %(ttl_seconds)s * interval '1 second', renewed_at = outbox.now()
-from x where n.receiver_id = x.receiver_id and n.lane = x.lane and n.fence = x.fence and n.owner = %(owner)s
-returning n.receiver_id, n.lane, n.fence
+-- Renew every lane that this member holds. Lanes that do not come back are lost.
+with x as materialized (
+  select * from unnest(%(receiver_ids)s::int[], %(lanes)s::int[], %(fences)s::bigint[], %(owners)s::uuid[], %(ttls)s::float8[])
+    as x(receiver_id, lane, fence, owner, ttl)
+)
+update outbox.lane n set expires_at = outbox.now() + x.ttl * interval '1 second', renewed_at = outbox.now()
+from x where n.receiver_id = x.receiver_id and n.lane = x.lane and n.fence = x.fence and n.owner = x.owner
+returning n.receiver_id, n.lane
 
 -- name: take_lane
 -- Take a free or expired lane; attempts of older fences become unknown.
@@ -172,95 +180,54 @@ where n.receiver_id = %(receiver_id)s and n.lane = %(lane)s and n.fence = %(fenc
 returning n.lane
 
 -- name: lanes_of_receivers
--- Every lane of the receivers that this relay serves, with who holds it and whether the lease has ended.
-select n.receiver_id, r.name as receiver, n.lane, n.owner, n.member_id, n.fence, n.expires_at < outbox.now() as free
-from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
-where %(receivers)s::text[] is null or r.name = any(%(receivers)s::text[])
-order by n.receiver_id, n.lane
+-- Every lane of the receivers that this relay serves, with its fence and whether nobody holds it.
+select n.receiver_id, n.lane, n.fence, n.expires_at < outbox.now() as free
+from outbox.lane n where n.receiver_id = any(%(receiver_ids)s::int[]) order by n.receiver_id, n.lane
 
--- name: declare_idle
--- The holder has nothing to do: from this commit on, writers ring. Returns the transaction horizon that the next scans must pass.
-update outbox.lane n set idle = %(idle)s, bell = case when %(idle)s then %(bell)s else n.bell end
+-- name: set_bell
+-- Where to ring for this lane, and whether its holder has nothing to do: while it is idle, every writer rings.
+update outbox.lane n set idle = %(idle)s, bell = %(bell)s
 where n.receiver_id = %(receiver_id)s and n.lane = %(lane)s and n.fence = %(fence)s and n.owner = %(owner)s
 returning n.lane
 
--- name: idle_horizon
--- Read right after declaring idle: writers below xmax may still have read the old flag.
+-- name: horizon
+-- Read right after declaring idle: writers below it may still have read the old flag.
 select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xmax
 
--- name: idle_passed
--- Whether every transaction that could have read the old flag has ended.
-select pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= %(xmax)s as passed
-
--- name: lane_floor
--- The lowest open seq of a lane at or above a known floor (null: the lane is empty), and the highest.
-select min(p.seq) as floor, max(p.seq) as top from outbox.pending p
-where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.seq >= %(floor)s
+-- name: lane_bounds
+-- The lowest open seq of a lane at or above a known floor (null: none), and which transactions had ended and begun by then.
+select (select min(p.seq) from outbox.pending p
+        where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.seq >= %(floor)s) as lowest,
+  pg_snapshot_xmin(s)::text::bigint as xmin, pg_snapshot_xmax(s)::text::bigint as xmax
+from pg_current_snapshot() s
 
 -- name: own_executing
 -- Rows that execute under the holder's own fence: those it does not know of are orphans of a lost answer.
 select p.seq, p.attempt from outbox.pending p
 where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.fence = %(fence)s and p.state = 'executing'
-  and p.seq >= %(floor)s and p.begun_at < outbox.now() - %(older_than_seconds)s * interval '1 second'
+  and p.seq > %(after)s and p.seq <= %(upto)s
 order by p.seq limit %(batch_max)s
 
 -- name: recorded_attempts
--- After "nothing applied": which of these attempts were recorded by an earlier commit of ours whose answer was lost.
+-- After "nothing applied": which of these attempts an earlier commit of ours, whose answer was lost, has recorded. A withdrawal leaves no
+-- row of its own: it is the one way in which an attempt of this fence stops executing without one.
 select x.seq, x.attempt from unnest(%(seqs)s::bigint[], %(attempts)s::int[]) as x(seq, attempt)
 where exists (select from outbox.outcome o where o.seq = x.seq and o.attempt = x.attempt and o.fence = %(fence)s and o.owner = %(owner)s)
    or exists (select from outbox.attempt a where a.seq = x.seq and a.attempt = x.attempt and a.fence = %(fence)s and a.owner = %(owner)s)
+   or (not exists (select from outbox.attempt a where a.seq = x.seq and a.attempt = x.attempt)
+       and exists (select from outbox.pending p where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.seq = x.seq
+         and p.attempt = x.attempt and p.fence = %(fence)s and p.state <> 'executing'))
 
--- name: read_instance
--- Which database this is, which life of it, and what the running server says of itself.
-select n.id, n.era, n.system_identifier, n.timeline, n.schema_version, n.min_daemon, s.system_identifier as server_identifier,
-  c.timeline_id as server_timeline, pg_is_in_recovery() as standby
-from outbox.instance n, pg_control_system() s, pg_control_checkpoint() c
+-- name: witness_late
+-- Answers whose lease was lost, as evidence; each once, however often their commit had to be tried.
+select x.seq, outbox.witness(x.seq, x.attempt, %(fence)s, x.kind, null, x.external_id, x.receipt, 0, x.status, x.excerpt, x.request_id, null,
+  'relay', null, x.note) as evidence_id
+from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(kinds)s::text[], %(external_ids)s::text[], %(receipts)s::text[], %(statuses)s::int[],
+  %(excerpts)s::text[], %(request_ids)s::text[], %(notes)s::text[])
+  as x(seq, attempt, kind, external_id, receipt, status, excerpt, request_id, note)
+where not exists (select from outbox.evidence e
+  where e.seq = x.seq and e.attempt = x.attempt and e.fence = %(fence)s and e.kind = x.kind and e.source = 'relay')
 
--- name: enter_era
--- A new life of this database: era and fences grow, what may have been exposed without a trace becomes unknown.
-select outbox.enter_era(%(system_identifier)s, %(timeline)s) as made_unknown
-
--- name: effective_settings
--- The settings that the daemons' promises rest on, as this session has them.
-select current_setting('synchronous_commit') as synchronous_commit, current_setting('fsync') as fsync,
-  current_setting('default_transaction_isolation') as isolation,
-  (select setting::int from pg_settings where name = 'statement_timeout') as statement_timeout_ms,
-  (select setting::int from pg_settings where name = 'lock_timeout') as lock_timeout_ms,
-  (select setting::int from pg_settings where name = 'idle_in_transaction_session_timeout') as idle_in_transaction_ms,
-  current_setting('enable_hashjoin') as hashjoin, current_setting('enable_mergejoin') as mergejoin, current_user::text as role
-
--- name: database_now
--- The database's clock.
-select outbox.now() as now
-
--- name: heartbeat
--- Say that this daemon lives, and how much it has counted.
-insert into outbox.member as m (member_id, kind, host, pid, version, receivers, counters)
-values (%(member_id)s, %(kind)s, %(host)s, %(pid)s, %(version)s, %(receivers)s, %(counters)s::jsonb)
-on conflict (member_id) do update set seen_at = outbox.now(), counters = excluded.counters
-
--- name: live_members
--- Daemons of one kind seen lately, with the receivers they serve (null: all).
-select m.member_id, m.receivers from outbox.member m
-where m.kind = %(kind)s and m.seen_at > outbox.now() - %(seen_within_seconds)s * interval '1 second' order by m.member_id
-
--- name: member_leaves
--- A daemon stops in an orderly way; its counters stay for `report`.
-update outbox.member m set seen_at = '-infinity', counters = %(counters)s::jsonb where m.member_id = %(member_id)s
-
--- name: witness
--- Append evidence about an effect.
-select outbox.witness(%(seq)s, %(attempt)s, %(fence)s, %(kind)s, %(verdict)s, %(external_id)s, %(receipt)s, %(duplicates)s, %(status)s, %(excerpt)s,
-  %(request_id)s, %(sent_at)s, %(source)s, %(stated_by)s, %(note)s) as evidence_id
-
--- name: expire
--- Reject operations whose permission lapsed before anything was sent.
-select outbox.expire(%(limit)s) as ended
-
--- name: redecide
--- Decide again where the policy has changed.
-select outbox.redecide(%(limit)s) as moved
-
--- name: claim_chore
--- True for one daemon per period.
-select outbox.claim_chore(%(name)s, %(every_seconds)s * interval '1 second') as mine
+-- name: pause_receiver
+-- Begin nothing more for a receiver that refuses our credential, until a person lets it go on.
+select outbox.pause_add('receiver', %(receiver)s, %(by)s, %(reason)s) as paused

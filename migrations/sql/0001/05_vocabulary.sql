@@ -9,4 +9,4 @@ alter table outbox.outcome add constraint outcome_cause check (cause is null or 
   'window_closed', 'target_changed', 'scope_changed', 'policy_changed', 'resend', 'proven_absent', 'confirmed', 'late_receipt', 'person',
   'partial', 'orphaned', 'shutdown', 'duplicate', 'contradiction', 'no_route'));
 insert into outbox.instance (system_identifier, timeline, schema_version, min_daemon)
-  select s.system_identifier, c.timeline_id, 1, 1 from pg_control_system() s, pg_control_checkpoint() c;
+  select s.system_identifier, outbox.timeline(), 1, 1 from pg_control_system() s;
