@@ -94,10 +94,12 @@ class Refused:
     This attempt had no effect, and the operation is at fault.
 
     `cause` is `refused`, `precondition_failed` (412) or `window_closed` (the receiver no longer knows the key).
+    `replayed`: the receiver marked it as its stored answer to an earlier attempt with this key.
     """
 
     answer: Answer
     cause: Cause = Cause.REFUSED
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

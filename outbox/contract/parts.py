@@ -105,6 +105,11 @@ class Lookup(Part):
             raise ValueError("confirm_within is at most 365d: somebody must be asked some day")
         return self
 
+    def pause_seconds(self, reads: int) -> float:
+        """How long to wait for the next look after so many."""
+        # The exponent is cut before a float overflows.
+        return min(self.interval_max, self.interval * 2.0 ** min(reads, 64))
+
 
 class Precondition(Part):
     """The version travels as a condition, such as `If-Match`. `format` puts it between the quotes of an ETag."""
