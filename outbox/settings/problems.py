@@ -137,6 +137,10 @@ def _message(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
             return "it is needed"
         case "value_error":
             return str(detail["ctx"]["error"])
+        case "tuple_type" | "list_type":
+            return 'a list is needed, such as ["a", "b"]'
+        case "model_type" | "model_attributes_type" | "dict_type" | "mapping_type":
+            return "a table is needed"
         case "literal_error":
             return f"it is one of {detail['ctx']['expected']}"
         case "string_pattern_mismatch" if path and path[-1] == "secret":
