@@ -180,7 +180,7 @@ def test_a_daemon_is_not_stopped_by_a_mistake_in_a_tool(write: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "content, complaint",
+    ("content", "complaint"),
     [
         (b"[database\n", "this is not TOML"),
         (b"\xff\xfe", "it is not UTF-8"),
