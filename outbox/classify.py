@@ -8,7 +8,6 @@ where the contract says so; a 4xx that says "not executed" is `Refused`; a 5xx p
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -156,15 +155,7 @@ def retry_after_seconds(fields: Mapping[str, str]) -> float | None:
     """
     Return what Retry-After asks for, in seconds and not clamped, from headers by lower-case name.
 
-    A date counts from the answer's own Date: it is the receiver's clock that it was written by. None: absent, in the
-    past, or nothing that RFC 9110 allows.
+    Seconds only: whoever speaks HTTP has made seconds of a date, for which it takes a clock. None: nothing is asked.
     """
     value = fields.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(value):
-        return float(value)
-    try:
-        seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(fields.get("date", ""))).total_seconds()
-    except (ValueError, TypeError, OverflowError):
-        # TypeError: one of the two has no time zone.
-        return None
-    return seconds if seconds >= 0 else None
+    return float(value) if _SECONDS.fullmatch(value) else None
