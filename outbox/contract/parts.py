@@ -1,5 +1,6 @@
 """The parts of a contract: how a key travels, what an answer means, what a look-up proves."""
 
+import math
 import re
 from typing import Annotated, Literal, Self
 
@@ -88,7 +89,7 @@ class Lookup(Part):
     sees_pending: bool = False
     """Work that was accepted and not done yet is visible too."""
     not_found: NotFound | None = None
-    horizon: Duration = float("inf")
+    horizon: Duration = math.inf
     """How long after an attempt a missing record still means that there never was one."""
     confirm_within: Duration = 3600.0
     """How long accepted work may take before a person is asked. Patience, not proof."""

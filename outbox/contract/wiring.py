@@ -177,9 +177,14 @@ class Wiring(Part):
         return self.trusted.repeat_safe
 
     @property
+    def has_window(self) -> bool:
+        """There is a time in which a resend with the same key is no second effect."""
+        return self.retention_seconds > self.margin_seconds + self.reach_seconds
+
+    @property
     def resend_safe(self) -> bool:
         """Some resend is deduplicated or harmless: large claims are fine, an ambiguity costs nobody's time."""
-        return self.repeat_safe or self.retention_seconds > self.margin_seconds + self.reach_seconds
+        return self.repeat_safe or self.has_window
 
     @property
     def stores_key_on_execution(self) -> bool:
