@@ -24,7 +24,7 @@ class Promise(StrEnum):
     GUARDED = "guarded"
     """At most one effect by the version: a second one would not find the version that it expects."""
     VERIFIED = "verified"
-    """No key, but a look whose absence is proof: nothing is attempted again before the last one is known to be absent."""
+    """No key, but a look whose absence is proof: nothing is tried again before the last try is known to be absent."""
     PERSON_DECIDES = "a person decides"
     """At most one effect by itself; every lost answer waits for somebody."""
     REPEATABLE = "repeatable"
@@ -111,8 +111,8 @@ def _conditions(promise: Promise, wiring: Wiring) -> Iterator[str]:
 
 def _window(wiring: Wiring) -> Iterator[str]:
     trusted = wiring.trusted
-    words = "everything that we can pin" if trusted.key_scope is None else ", ".join(trusted.key_scope)
-    yield f"a resend goes out under the same {words} (key_scope), or not at all"
+    scope = ", ".join(trusted.key_scope or ("account", "credential", "host", "route"))
+    yield f"a resend goes out under the same {scope}, or not at all (key_scope)"
     if wiring.lookup is not None and wiring.lookup.absence_is_proof:
         yield from _lookup_conditions(wiring)
     if trusted.duplicate_guard == "resource":
