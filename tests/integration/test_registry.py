@@ -13,10 +13,9 @@ import pytest
 import rfc8785
 
 from outbox import crashpoints
-from outbox.apply import Report, apply, derived
 from outbox.contract import Wiring
 from outbox.errors import DatabaseError, NotFound, Refused, SchemaMismatch
-from outbox.registry import Wirings, read_registry
+from outbox.registry import Report, Wirings, apply, derived, read_registry
 from outbox.settings import Configuration, load_configuration
 from outbox.store import Store
 from tests.support.eventually import eventually, eventually_async

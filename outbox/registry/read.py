@@ -1,16 +1,15 @@
 """
-Receivers, tools and contract versions as the database holds them: the only place from which daemons take them.
+Reading the registry, as daemons and people do.
 
-`outbox.apply` writes them. A daemon reads them at its start and again every `registry_poll`; what is applied meanwhile
-takes effect with the next operation that begins, while an operation that was exposed before stays bound to the version
-of its first exposure.
+A daemon reads it at its start and again every `registry_poll`; what is applied meanwhile takes effect with the next
+operation that begins, while an operation that was exposed before stays bound to the version of its first exposure.
 """
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import rfc8785
 from pydantic import ValidationError
@@ -18,9 +17,6 @@ from pydantic import ValidationError
 from outbox.contract import ReceiverConfig, Wiring, problems
 from outbox.errors import ConfigError, DatabaseError, NotFound, Problem, SchemaMismatch
 from outbox.store import Store
-
-# The file of statements that a store needs in order to read the registry.
-STATEMENTS: Final = "registry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ class Registry:
 
 async def read_registry(store: Store, wirings: Wirings | None = None) -> Registry:
     """
-    Read everything. The store must hold the statements of `STATEMENTS`; `wirings` keeps what was read before.
+    Read everything. The store must hold the statements of `registry`; `wirings` keeps what was read before.
 
     Raises SchemaMismatch as `Wirings.get`, and ConfigError where a contract in force contradicts itself by the rules of
     this version.

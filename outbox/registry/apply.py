@@ -13,12 +13,14 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from outbox.contract import ReceiverConfig, ToolConfig, Wiring
 from outbox.crashpoints import reach
 from outbox.errors import Refused
-from outbox.settings import Configuration
+from outbox.os_user import os_user
+from outbox.settings import Configuration, load_configuration
 from outbox.store import Store, Transaction
 
 # The file of statements that a store needs in order to apply.
@@ -76,6 +78,13 @@ async def apply(
         job = _Apply(transaction, configuration, by, prune=prune)
         changes = await job.run()
     return Report(changes, await _redecide(store) if job.policy_changed and not dry_run else 0)
+
+
+async def apply_file(path: Path, by: str | None = None) -> Report:
+    """Apply a whole file to the database that it names. Raises ConfigError, Refused and DatabaseError as they come."""
+    configuration = load_configuration(path)
+    async with Store(configuration.dsn, STATEMENTS, name="outbox apply", pooler=configuration.database.pooler) as store:
+        return await apply(store, configuration, by or os_user())
 
 
 async def _redecide(store: Store) -> int:
