@@ -99,41 +99,49 @@ def after_attempt(
         not_sent=not_sent,
         jitter=jitter,
     )
+    return _follow(outcome, one)
+
+
+def _follow(outcome: Outcome, one: _Attempt) -> Transition:
     match outcome:
         case Receipt():
             return Transition(state=State.SUCCEEDED)
+        case Accepted():
+            return _doubt(Cause.ACCEPTED, one, accepted=True)
         case Refused():
             return _refused(outcome, one)
         case NotSent():
-            return _not_executed(outcome.cause, one, one.back_off(not_sent), proven=True)
+            return _not_executed(outcome.cause, one, one.back_off(one.not_sent), proven=True)
         case Throttled():
-            asked = _clamped(outcome.retry_after_seconds, one)
-            delay = max(asked, one.back_off(throttled))
-            return _not_executed(Cause.THROTTLED, one, delay, proven=not wiring.trusted.replays)
-        case ReceiverFault():
-            return _receiver_fault(outcome, one)
-        case Accepted():
-            return _doubt(Cause.ACCEPTED, one, accepted=True)
+            delay = max(_clamped(outcome.retry_after_seconds, one), one.back_off(one.throttled))
+            return _not_executed(Cause.THROTTLED, one, delay, proven=not one.wiring.trusted.replays)
         case InFlight():
-            asked = max(_clamped(outcome.retry_after_seconds, one), wiring.trusted.resend_after)
-            return _doubt(Cause.IN_FLIGHT, one, wait_seconds=asked)
+            delay = max(_clamped(outcome.retry_after_seconds, one), one.wiring.trusted.resend_after)
+            return _doubt(Cause.IN_FLIGHT, one, wait_seconds=delay)
         case Mismatch():
-            return Transition(
-                state=State.UNKNOWN,
-                cause=Cause.MISMATCH,
-                step=Step.PERSON,
-                delay_seconds=0.0,
-                no_more_resends=True,
-                mismatch=True,
-                alarm=True,
-            )
+            return _mismatch()
         case StoredFailure():
             return _doubt(Cause.STORED_FAILURE, one, no_more_resends=True)
+        case ReceiverFault():
+            return _receiver_fault(outcome, one)
         case StaleFence():
             return _doubt(Cause.STALE_FENCE, one, lease_lost=True)
         case Ambiguous():
             return _doubt(outcome.cause, one)
     assert_never(outcome)
+
+
+def _mismatch() -> Transition:
+    """Nothing is looked up first: a record under our key could be somebody else's."""
+    return Transition(
+        state=State.UNKNOWN,
+        cause=Cause.MISMATCH,
+        step=Step.PERSON,
+        delay_seconds=0.0,
+        no_more_resends=True,
+        mismatch=True,
+        alarm=True,
+    )
 
 
 def _refused(outcome: Refused, one: _Attempt) -> Transition:
