@@ -17,13 +17,15 @@ from typing import Any, cast
 
 import psycopg
 import sqlalchemy
+import tenacity
 from alembic import command, op
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from psycopg import errors as pg
+from psycopg import sql as composing
 
-from outbox.errors import ConfigError, DatabaseUnavailable, Problem, NotPermitted, SchemaMismatch
+from outbox.errors import ConfigError, DatabaseUnavailable, NotPermitted, Problem, SchemaMismatch
 
 # The schema that this code was written for, and the oldest one that its daemons still run on: a daemon refuses only
 # what is outside this range, so that versions N and N+1 run side by side during a rolling upgrade.
@@ -131,14 +133,21 @@ def roles_sql() -> str:
     return (migrations_folder() / "sql" / "roles.sql").read_text("utf-8")
 
 
+# Roles belong to the cluster, advisory locks to a database: two databases that are migrated at once may meet here.
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type((pg.InternalError_, pg.UniqueViolation, pg.DuplicateObject)),
+    stop=tenacity.stop_after_attempt(10),
+    wait=tenacity.wait_random(0.05, 0.5),
+    reraise=True,
+)
 def _make_roles(engine: sqlalchemy.Engine) -> None:
     try:
         with engine.begin() as connection:
-            # Two databases of one cluster may be migrated at once, and roles belong to the cluster: take the lock there.
-            connection.exec_driver_sql(f"select pg_advisory_xact_lock({ADVISORY_LOCK_KEY})")
             cast("psycopg.Connection[Any]", connection.connection.driver_connection).execute(roles_sql().encode())
     except pg.InsufficientPrivilege as error:
-        raise NotPermitted(str(error).splitlines()[0], hint="Run as a role that may create roles:\n" + roles_sql()) from None
+        raise NotPermitted(
+            str(error).splitlines()[0], hint="Run as a role that may create roles:\n" + roles_sql()
+        ) from None
 
 
 def _engine(dsn: str) -> sqlalchemy.Engine:
@@ -176,8 +185,22 @@ def _check_server(connection: sqlalchemy.Connection) -> None:
     if number // 10_000 not in SUPPORTED_SERVERS:
         raise SchemaMismatch(f"PostgreSQL {number // 10_000} is not supported: 15 to 18 are")
     if encoding != "UTF8":
-        raise SchemaMismatch(f"the database's encoding is {encoding}: UTF8 is needed, since digests are over UTF-8 bytes")
+        raise SchemaMismatch(
+            f"the database's encoding is {encoding}: UTF8 is needed, since digests are over UTF-8 bytes"
+        )
 
 
 def _first_line(error: sqlalchemy.exc.OperationalError) -> str:
     return str(error.orig).strip().splitlines()[0]
+
+
+def create_database(dsn: str, name: str) -> None:
+    """Create a database beside the one that `dsn` names. For the demo and `outbox dev`, which bring their own."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(composing.SQL("create database {} template template0").format(composing.Identifier(name)))
+
+
+def drop_database(dsn: str, name: str) -> None:
+    """Drop a database that `create_database` made, and end whoever is still connected to it."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(composing.SQL("drop database if exists {} with (force)").format(composing.Identifier(name)))

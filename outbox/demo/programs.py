@@ -1,0 +1,83 @@
+"""Other programs of this project, started as real processes with real signals."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STOP_SECONDS_MAX = 15.0
+LOG_TAIL_LINES = 20
+
+
+@dataclass
+class Program:
+    """One running program; what it prints is in its log."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """It has not ended yet."""
+        return self.process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it still runs."""
+        if self.running:
+            self.process.send_signal(number)
+
+    def tail(self) -> str:
+        """The last lines that it printed."""
+        return "\n".join(self.log.read_text("utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:])
+
+
+@dataclass
+class Programs:
+    """Programs that end together. Each runs in a session of its own: Ctrl-C reaches us, and we stop them in order."""
+
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    to_terminal: bool = False
+    """What they print goes where we print too, instead of into a log each."""
+    started: list[Program] = field(default_factory=list)
+
+    def start(self, name: str, module: str, arguments: Sequence[str] = ()) -> Program:
+        """Run `python -m module arguments`."""
+        log = self.folder / f"{name}.log"
+        # Settings of the surroundings must not lead a program of the demo to somebody's real outbox.
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("OUTBOX_", "PG"))}
+        with log.open("ab") as output:
+            where = None if self.to_terminal else output
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=where,
+                stderr=subprocess.STDOUT,
+                env=inherited | dict(self.environment),
+                start_new_session=True,
+            )
+        program = Program(name, process, log)
+        self.started.append(program)
+        return program
+
+    def stop(self, programs: Sequence[Program] | None = None) -> None:
+        """SIGTERM (after SIGCONT: some may be stopped), wait, and SIGKILL for what does not end in time."""
+        ending = list(self.started if programs is None else programs)
+        for program in ending:
+            program.signal(signal.SIGCONT)
+            program.signal(signal.SIGTERM)
+        for program in ending:
+            try:
+                program.process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                program.process.kill()
+                program.process.wait()
