@@ -62,7 +62,8 @@ grant execute on function outbox.take(int, int, uuid, uuid, interval), outbox.en
 -- reconciler: reads, records evidence, settles what is unknown. It has no statement that begins an attempt.
 grant select on outbox.instance, outbox.receiver, outbox.contract, outbox.tool, outbox.pause, outbox.intent, outbox.pending, outbox.doubt,
   outbox.outcome, outbox.attempt, outbox.evidence, outbox.approval, outbox.lane, outbox.member, outbox.landing to outbox_reconciler;
-grant update (step, next_at, reads, needs_person, reason, claimed_by, claimed_until) on outbox.doubt to outbox_reconciler;
+grant update (step, next_at, reads, last_read_at, needs_person, reason, claimed_by, claimed_until) on outbox.doubt to outbox_reconciler;
+grant select on outbox.contradiction to outbox_reconciler;
 grant delete on outbox.landing to outbox_reconciler;
 grant execute on function outbox.settle(bigint, int, outbox.state, text, text, bigint, text, text),
   outbox.allow_resend(bigint, int, timestamptz, timestamptz), outbox.sweep_orphans(interval), outbox.expire(int), outbox.redecide(int),

@@ -175,7 +175,8 @@ create table outbox.doubt (
   settle_at timestamptz,
   step outbox.step not null default 'look',
   next_at timestamptz not null,
-  reads int not null default 0 check (reads >= 0),
+  reads int not null default 0 check (reads >= 0), -- looks since the latest exposure
+  last_read_at timestamptz,                       -- when the last of them was sent
   accepted boolean not null default false,        -- a 202 was seen: "not found" proves nothing from now on
   no_resend boolean not null default false,       -- a resend would teach nothing (stored failure, 412 on a resend, mismatch)
   needs_person boolean not null default false,
@@ -183,7 +184,7 @@ create table outbox.doubt (
   claimed_by uuid,
   claimed_until timestamptz
 );
-create index doubt_due on outbox.doubt (next_at);
+create index doubt_due on outbox.doubt (receiver_id, next_at);
 create index doubt_tenant on outbox.doubt (tenant_id, seq);
 
 -- Written once, in the statement that deletes the pending row.

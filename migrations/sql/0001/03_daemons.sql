@@ -22,6 +22,8 @@ create function outbox.doubt_upsert(p_seq bigint, p_receiver_id int, p_lane int,
     settle_at = case when excluded.settle_at is null or (d.settle_at is null and d.last_exposed_at is not null) then null
                      else greatest(d.settle_at, excluded.settle_at) end,
     step = excluded.step, next_at = excluded.next_at, accepted = d.accepted or excluded.accepted,
+    reads = case when excluded.attempt > d.attempt then 0 else d.reads end,
+    last_read_at = case when excluded.attempt > d.attempt then null else d.last_read_at end,
     no_resend = d.no_resend or excluded.no_resend, needs_person = d.needs_person or excluded.needs_person,
     reason = coalesce(excluded.reason, d.reason), claimed_by = null, claimed_until = null $$;
 
