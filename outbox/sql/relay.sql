@@ -10,7 +10,7 @@ l as materialized (
 
 -- fragment: candidate
 q.receiver_id, q.lane, q.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.content_type, i.body, i.expected_version,
-i.digest, i.traceparent, t.contract_id as contract_in_force, t.retention, t.key_forever, t.margin, t.reach, t.repeat_safe,
+i.digest, i.traceparent, t.contract_id as contract_in_force, t.retention, t.key_forever, t.margin, t.reach,
 outbox.now() as exposed_at, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
 (select a.digest from outbox.approval a where a.approval_id = q.approval_id) as approved_digest
 
@@ -44,7 +44,7 @@ begun as (
     d.traceparent, d.contract_in_force, d.first_exposure, d.in_doubt, d.approved_digest,
     -- Seconds are subtracted, not times: before PostgreSQL 17 infinity minus a time is an error.
     (extract(epoch from least(w.expires_at, 'infinity')) - extract(epoch from d.exposed_at))::float8 as permission_left_seconds,
-    case when d.in_doubt and not d.repeat_safe then (extract(epoch from least(w.resend_until,
+    case when d.in_doubt then (extract(epoch from least(w.resend_until,
       case when d.key_forever then 'infinity' else w.first_sent_at + d.retention end) - d.margin - d.reach)
       - extract(epoch from d.exposed_at))::float8 end as window_left_seconds
 )
@@ -107,54 +107,58 @@ from l left join (d join o on o.seq = d.seq) on true
 -- name: withdraw_attempts
 -- Attempts that proved to have no effect: what stood before this attempt is restored, and an earlier one is never forgotten.
 with {{held_lane}}, x as materialized (
-  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(delays)s::float8[], %(not_sents)s::boolean[],
-    %(throttleds)s::boolean[], %(firsts)s::boolean[], %(persons)s::text[])
-    as x(seq, attempt, cause, delay, not_sent, throttled, first, person)
+  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
+    %(patiences)s::float8[], %(reasons)s::text[], %(no_resends)s::boolean[], %(not_sents)s::boolean[], %(throttleds)s::boolean[],
+    %(firsts)s::boolean[])
+    as x(seq, attempt, cause, step, delay, patience, reason, no_resend, not_sent, throttled, first)
 ), u as (
-  update outbox.pending p set step = 'none', cause = x.cause,
+  update outbox.pending p set cause = x.cause,
     state = (case when p.unresolved_at is null then 'authorized' else 'unknown' end)::outbox.state,
-    next_at = case when x.person is null then outbox.now() + x.delay * interval '1 second' else 'infinity' end,
+    step = (case when p.unresolved_at is not null and x.step = 'resend' then 'resend' else 'none' end)::outbox.step,
+    next_at = case when p.unresolved_at is null and x.step = 'person' then 'infinity' else outbox.now() + x.delay * interval '1 second' end,
     not_sent = p.not_sent + x.not_sent::int, throttled = p.throttled + x.throttled::int,
     first_sent_at = case when x.first and x.not_sent and p.unresolved_at is null then null else p.first_sent_at end,
     resend_until = case when x.first and x.not_sent and p.unresolved_at is null then null else p.resend_until end,
     contract_id = case when x.first and x.not_sent and p.unresolved_at is null then null else p.contract_id end
   from l, x
   where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence and p.state = 'executing'
-  returning p.receiver_id, p.lane, p.seq, p.attempt, p.unresolved_at is not null as in_doubt, x.delay, x.person
+  returning p.receiver_id, p.lane, p.seq, p.attempt, p.unresolved_at is not null as in_doubt, x.step, x.delay, x.patience, x.reason, x.no_resend
 ), b as (
-  update outbox.doubt b set step = (case when u.person is null then 'look' else 'person' end)::outbox.step,
-    next_at = outbox.now() + u.delay * interval '1 second', claimed_by = null, claimed_until = null,
-    needs_person = b.needs_person or u.person is not null, reason = coalesce(u.person, b.reason)
-  from u where b.seq = u.seq and u.in_doubt returning b.seq
+  update outbox.doubt b set step = u.step, needs_person = b.needs_person or u.step = 'person', reason = coalesce(u.reason, b.reason),
+    next_at = outbox.now() + (u.delay + u.patience) * interval '1 second', no_resend = b.no_resend or u.no_resend,
+    claimed_by = null, claimed_until = null
+  from u where b.seq = u.seq and u.in_doubt
 ), n as (
   insert into outbox.doubt (seq, receiver_id, lane, tenant_id, tool, attempt, step, next_at, needs_person, reason)
-  select u.seq, u.receiver_id, u.lane, i.tenant_id, i.tool, u.attempt, 'person', 'infinity', true, u.person
-  from u join outbox.intent i on i.seq = u.seq where u.person is not null and not u.in_doubt
+  select u.seq, u.receiver_id, u.lane, i.tenant_id, i.tool, u.attempt, 'person', 'infinity', true, u.reason
+  from u join outbox.intent i on i.seq = u.seq where u.step = 'person' and not u.in_doubt
   on conflict (seq) do update set needs_person = true, step = 'person', reason = excluded.reason, next_at = 'infinity'
 )
 select u.seq, u.in_doubt from l left join u on true
 
 -- name: record_unknown
--- Attempts of which nothing is proven: the operation is unknown, with a row of doubt that says when to look.
+-- Attempts of which nothing is proven: the operation is unknown, with a row of doubt that says what comes next, and when. Where that is a
+-- resend, `patience` later somebody decides again.
 with {{held_lane}}, x as materialized (
-  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(delays)s::float8[], %(accepteds)s::boolean[],
-    %(no_resends)s::boolean[], %(persons)s::text[], %(sent_keys)s::uuid[], %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[],
-    %(request_ids)s::text[], %(peers)s::text[])
-    as x(seq, attempt, cause, delay, accepted, no_resend, person, sent_key, wire_digest, status, excerpt, request_id, peer)
+  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
+    %(patiences)s::float8[], %(reasons)s::text[], %(no_resends)s::boolean[], %(accepteds)s::boolean[], %(sent_keys)s::uuid[],
+    %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[], %(request_ids)s::text[], %(peers)s::text[])
+    as x(seq, attempt, cause, step, delay, patience, reason, no_resend, accepted, sent_key, wire_digest, status, excerpt, request_id, peer)
 ), u as (
-  update outbox.pending p set state = 'unknown', step = 'none', cause = x.cause, unresolved_at = coalesce(p.unresolved_at, p.begun_at),
+  update outbox.pending p set state = 'unknown', cause = x.cause, unresolved_at = coalesce(p.unresolved_at, p.begun_at),
+    step = (case when x.step = 'resend' then 'resend' else 'none' end)::outbox.step, next_at = outbox.now() + x.delay * interval '1 second',
     sent_key = coalesce(p.sent_key, x.sent_key), wire_digest = coalesce(p.wire_digest, x.wire_digest)
   from l, x
   where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence and p.state = 'executing'
-  returning p.receiver_id, p.lane, p.seq, p.attempt, p.fence, l.owner, p.begun_at, p.contract_id, p.sent_key, x.wire_digest, x.cause, x.delay,
-    x.accepted, x.no_resend, x.person, x.status, x.excerpt, x.request_id, x.peer
+  returning p.receiver_id, p.lane, p.seq, p.attempt, p.fence, l.owner, p.begun_at, p.contract_id, p.sent_key, x.wire_digest, x.cause, x.step,
+    x.delay, x.patience, x.reason, x.no_resend, x.accepted, x.status, x.excerpt, x.request_id, x.peer
 ), a as (
   insert into outbox.attempt (seq, attempt, fence, owner, cause, contract_id, sent_key, wire_digest, started_at, status, excerpt, request_id, peer)
   select u.seq, u.attempt, u.fence, u.owner, u.cause, u.contract_id, u.sent_key, u.wire_digest, u.begun_at, u.status, u.excerpt, u.request_id, u.peer
   from u on conflict do nothing
 ), b as (
-  select outbox.doubt_upsert(u.seq, u.receiver_id, u.lane, u.attempt, u.begun_at, t.settle,
-    (case when u.person is null then 'look' else 'person' end)::outbox.step, outbox.now() + u.delay * interval '1 second', u.accepted, u.no_resend, u.person)
+  select outbox.doubt_upsert(u.seq, u.receiver_id, u.lane, u.attempt, u.begun_at, t.settle, u.step,
+    outbox.now() + (u.delay + u.patience) * interval '1 second', u.accepted, u.no_resend, u.reason)
   from u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool
 ), done as (select count(*) as doubts from b)
 select u.seq from l cross join done left join u on true
