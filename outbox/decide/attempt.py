@@ -6,11 +6,11 @@ The law behind the table: an answer about attempt n says nothing about attempt n
 otherwise it withdraws its own exposure, and the operation goes back to the doubt in which it was.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from outbox.contract import Wiring
-from outbox.decide.facts import Step
+from outbox.decide.facts import Reason, Step
 from outbox.outcome import (
     Accepted,
     Ambiguous,
@@ -34,9 +34,10 @@ class Transition:
     The move that follows, and what to do next.
 
     `withdraw`: this attempt is proven to have had no effect; its exposure is taken back and what stood before it is
-    restored, never more. `delay_seconds`: how long until `step` (None in a terminal state). `no_more_resends`: another
-    one would teach nothing. `accepted`, `mismatch`: from now on "not found", or a record under our key, proves nothing.
-    `pause_receiver`: counts towards a pause of the whole receiver. `lease_lost`: leave the lane. `alarm`: tell people.
+    restored, never more. `delay_seconds`: how long until `step`, None in a terminal state; an authorized operation that
+    waits for a person waits for ever. `reason`: why a person. `no_more_resends`: another one would teach nothing.
+    `accepted`, `mismatch`: from now on "not found", or a record under our key, proves nothing. `pause_receiver`: counts
+    towards a pause of the whole receiver. `lease_lost`: leave the lane. `alarm`: tell people.
     """
 
     state: State
@@ -44,6 +45,7 @@ class Transition:
     withdraw: bool = False
     step: Step = Step.NONE
     delay_seconds: float | None = None
+    reason: Reason | None = None
     no_more_resends: bool = False
     accepted: bool = False
     mismatch: bool = False
@@ -138,6 +140,7 @@ def _mismatch() -> Transition:
         cause=Cause.MISMATCH,
         step=Step.PERSON,
         delay_seconds=0.0,
+        reason=Reason.MISMATCH,
         no_more_resends=True,
         mismatch=True,
         alarm=True,
@@ -169,16 +172,10 @@ def _not_executed(cause: Cause, one: _Attempt, delay_seconds: float, *, proven: 
 def _receiver_fault(outcome: ReceiverFault, one: _Attempt) -> Transition:
     cause = Cause.FORBIDDEN if outcome.forbidden else Cause.RECEIVER_FAULT
     after = _not_executed(cause, one, one.back_off(one.failures), proven=not one.wiring.trusted.replays)
-    asks = outcome.forbidden and one.failures + 1 >= one.wiring.retrying.forbidden_attempts
-    return Transition(
-        state=after.state,
-        cause=cause,
-        withdraw=after.withdraw,
-        step=Step.PERSON if asks and after.state is State.AUTHORIZED else after.step,
-        delay_seconds=after.delay_seconds,
-        no_more_resends=asks,
-        pause_receiver=not outcome.forbidden,
-    )
+    spent = outcome.forbidden and one.failures + 1 >= one.wiring.retrying.forbidden_attempts
+    if spent and after.state is State.AUTHORIZED:
+        return replace(after, step=Step.PERSON, reason=Reason.FORBIDDEN)
+    return replace(after, no_more_resends=spent, pause_receiver=not outcome.forbidden)
 
 
 def _clamped(retry_after_seconds: float | None, one: _Attempt) -> float:
@@ -203,6 +200,7 @@ def _doubt(
     `again`: this attempt taught nothing (it was withdrawn), and the look that comes first has been made before it.
     """
     wiring, lookup = one.wiring, one.wiring.lookup
+    reason = None
     sends = wiring.resend_safe and not no_more_resends and not accepted
     if sends and (again or lookup is None or wiring.config.recover == "resend_first"):
         step = Step.RESEND
@@ -210,13 +208,14 @@ def _doubt(
     elif lookup is not None:
         step, delay = Step.LOOK, max(wait_seconds, lookup.interval)
     else:
-        step, delay = Step.PERSON, 0.0
+        step, delay, reason = Step.PERSON, 0.0, Reason.NO_LOOKUP
     return Transition(
         state=State.UNKNOWN,
         cause=cause,
         withdraw=withdraw,
         step=step,
         delay_seconds=delay,
+        reason=reason,
         no_more_resends=no_more_resends,
         accepted=accepted,
         lease_lost=lease_lost,
