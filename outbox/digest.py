@@ -34,7 +34,7 @@ def encode_fields(*fields: str | bytes | None) -> bytes:
     return b"".join(parts)
 
 
-def intent_digest(
+def intent_digest(  # noqa: PLR0917 - the fields, in the order in which they are hashed
     tenant_id: str,
     operation_id: str,
     tool: str,

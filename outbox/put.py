@@ -116,7 +116,6 @@ def _parameters(tenant_id: str, principal_id: str, intent: Intent) -> dict[str, 
 
 
 def _text(moment: datetime | None) -> str | None:
-    # As text, since SQLAlchemy declares a datetime parameter to be a timestamp *without* time zone.
     return moment.isoformat() if moment else None
 
 

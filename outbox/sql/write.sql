@@ -1,4 +1,5 @@
--- What runs on the connection of a service, inside its transaction. Casts spare drivers from guessing types.
+-- What runs on the connection of a service, inside its transaction. Casts spare every driver from guessing types; times
+-- travel as text, since SQLAlchemy declares a datetime to be a timestamp without time zone.
 
 -- name: put_one
 -- Put one intent; answers with the operation, or with the fields in which an earlier one of that id differs.
@@ -13,8 +14,8 @@ from outbox.put(
   p_resource => cast(%(resource)s as text),
   p_expected_version => cast(%(expected_version)s as text),
   p_ordering_key => cast(%(ordering_key)s as text),
-  p_not_before => cast(%(not_before)s as timestamptz),
-  p_expires_at => cast(%(expires_at)s as timestamptz),
+  p_not_before => cast(cast(%(not_before)s as text) as timestamptz),
+  p_expires_at => cast(cast(%(expires_at)s as text) as timestamptz),
   p_compensates => cast(%(compensates)s as text),
   p_revision_of => cast(%(revision_of)s as text),
   p_on_behalf_of => cast(%(on_behalf_of)s as text),

@@ -1,0 +1,126 @@
+"""Every kind of connection that a service may hold, behind one asynchronous face: one test speaks of them all."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import psycopg
+import sqlalchemy
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.pool import NullPool
+
+from outbox import Intent, Operation, Outbox
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A connection as a service holds it, in a transaction; `owner` is what ends that."""
+
+    handle: Any
+    owner: Any
+    is_async: bool
+
+    async def put(self, box: Outbox, intent: Intent) -> Operation:
+        return await box.aput(self.handle, intent) if self.is_async else box.put(self.handle, intent)
+
+    async def put_many(self, box: Outbox, intents: Sequence[Intent]) -> list[Operation]:
+        return await box.aput_many(self.handle, intents) if self.is_async else box.put_many(self.handle, intents)
+
+    async def get(self, box: Outbox, operation_id: str) -> Operation | None:
+        return await box.aget(self.handle, operation_id) if self.is_async else box.get(self.handle, operation_id)
+
+    async def wait(self, box: Outbox, operation_id: str, timeout_seconds: float) -> Operation:
+        if self.is_async:
+            return await box.await_(operation_id, timeout_seconds, connection=self.handle)
+        return box.wait(operation_id, timeout_seconds, connection=self.handle)
+
+    async def execute(self, statement: str) -> None:
+        """Run a statement of the service's own."""
+        is_psycopg = isinstance(self.owner, psycopg.Connection | psycopg.AsyncConnection)
+        result = self.owner.execute(statement if is_psycopg else text(statement))
+        if self.is_async:
+            await result
+
+    async def commit(self) -> None:
+        result = self.owner.commit()
+        if self.is_async:
+            await result
+
+    async def rollback(self) -> None:
+        result = self.owner.rollback()
+        if self.is_async:
+            await result
+
+
+class ShopSession(Session):
+    """A service's own subclass."""
+
+
+@contextlib.asynccontextmanager
+async def _psycopg(dsn: str, *, cursor: bool = False) -> AsyncIterator[Caller]:
+    with psycopg.connect(dsn) as connection:
+        yield Caller(connection.cursor() if cursor else connection, connection, is_async=False)
+        connection.rollback()
+
+
+@contextlib.asynccontextmanager
+async def _psycopg_async(dsn: str, *, cursor: bool = False) -> AsyncIterator[Caller]:
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        yield Caller(connection.cursor() if cursor else connection, connection, is_async=True)
+        await connection.rollback()
+
+
+@contextlib.asynccontextmanager
+async def _sqlalchemy(dsn: str, opened: Callable[[sqlalchemy.Engine], Any]) -> AsyncIterator[Caller]:
+    engine = sqlalchemy.create_engine(dsn.replace("postgresql:", "postgresql+psycopg:", 1), poolclass=NullPool)
+    handle = opened(engine)
+    try:
+        yield Caller(handle, handle, is_async=False)
+    finally:
+        handle.close()
+        engine.dispose()
+
+
+@contextlib.asynccontextmanager
+async def _sqlalchemy_async(dsn: str, driver: str, opened: Callable[[Any], Any]) -> AsyncIterator[Caller]:
+    if driver == "asyncpg":
+        # asyncpg reads a URL with a socket's path by itself; SQLAlchemy would take that apart.
+        engine = create_async_engine(
+            "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn), poolclass=NullPool
+        )
+    else:
+        engine = create_async_engine(dsn.replace("postgresql:", "postgresql+psycopg:", 1), poolclass=NullPool)
+    handle = opened(engine)
+    if not isinstance(handle, AsyncSession | async_scoped_session):
+        await handle.start()
+    try:
+        yield Caller(handle, handle, is_async=True)
+    finally:
+        await handle.close()
+        await engine.dispose()
+
+
+Open = Callable[[str], AbstractAsyncContextManager[Caller]]
+
+CALLERS: dict[str, Open] = {
+    "psycopg connection": _psycopg,
+    "psycopg cursor": lambda dsn: _psycopg(dsn, cursor=True),
+    "psycopg async connection": _psycopg_async,
+    "psycopg async cursor": lambda dsn: _psycopg_async(dsn, cursor=True),
+    "Session": lambda dsn: _sqlalchemy(dsn, Session),
+    "subclass of Session": lambda dsn: _sqlalchemy(dsn, ShopSession),
+    "scoped_session": lambda dsn: _sqlalchemy(dsn, lambda engine: scoped_session(sessionmaker(engine))),
+    "Connection": lambda dsn: _sqlalchemy(dsn, lambda engine: engine.connect()),
+    "AsyncSession of psycopg": lambda dsn: _sqlalchemy_async(dsn, "psycopg", AsyncSession),
+    "AsyncConnection of psycopg": lambda dsn: _sqlalchemy_async(dsn, "psycopg", lambda engine: engine.connect()),
+    "AsyncSession of asyncpg": lambda dsn: _sqlalchemy_async(dsn, "asyncpg", AsyncSession),
+    "AsyncConnection of asyncpg": lambda dsn: _sqlalchemy_async(dsn, "asyncpg", lambda engine: engine.connect()),
+    "async_scoped_session": lambda dsn: _sqlalchemy_async(
+        dsn, "psycopg", lambda engine: async_scoped_session(async_sessionmaker(engine), scopefunc=lambda: 0)
+    ),
+}

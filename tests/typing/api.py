@@ -1,0 +1,83 @@
+"""
+What type checkers must accept, and what they must refuse, in the code of a user. Never run: mypy reads it.
+
+An unused `type: ignore` is an error, so each line that carries one proves that its mistake is found.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, assert_type
+
+import psycopg
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from outbox import Cause, Intent, Operation, Outbox, State
+
+box = Outbox("acme", "checkout", dsn="postgresql://")
+box.tenant_id = "globex"  # type: ignore[misc]
+
+
+def intents(arguments: Mapping[str, int], moment: datetime) -> None:
+    Intent(tool="mail.send")
+    Intent(tool="mail.send", arguments={"to": ["a", 1, None]}, not_before=moment, expires_at=None)
+    Intent(tool="mail.send", arguments='{"to": "a"}')
+    Intent(tool="mail.send", arguments=arguments, operation_id=box.operation_id("run", "mail.send", arguments))
+    intent = Intent(tool="mail.send", body=b"", content_type="text/plain")
+    assert_type(intent.arguments, str | None)
+    assert_type(intent.operation_id, str)
+    assert_type(intent.model_copy(update={"resource": "r"}), Intent)
+    Intent()  # type: ignore[call-arg]
+    Intent(tool="mail.send", tenant_id="globex")  # type: ignore[call-arg]
+    Intent(tool="mail.send", arguments=[1])  # type: ignore[arg-type]
+    intent.tool = "mail.recall"  # type: ignore[misc]
+
+
+def synchronous(
+    *,
+    session: Session,
+    scoped: scoped_session[Session],
+    connection: sqlalchemy.Connection,
+    plain: psycopg.Connection[Any],
+    cursor: psycopg.Cursor[dict[str, Any]],
+    other: AsyncSession,
+    intent: Intent,
+) -> None:
+    assert_type(box.put(session, intent), Operation)
+    box.put(scoped, intent)
+    box.put(connection, intent)
+    box.put(plain, intent)
+    assert_type(box.put_many(cursor, [intent]), list[Operation])
+    assert_type(box.get(plain, "o"), Operation | None)
+    assert_type(box.wait("o"), Operation)
+    box.wait("o", 5, connection=session)
+    box.put(other, intent)  # type: ignore[arg-type]
+
+
+async def asynchronous(
+    *,
+    session: AsyncSession,
+    scoped: async_scoped_session[AsyncSession],
+    connection: AsyncConnection,
+    plain: psycopg.AsyncConnection[Any],
+    cursor: psycopg.AsyncCursor[Any],
+    other: Session,
+    intent: Intent,
+) -> None:
+    assert_type(await box.aput(session, intent), Operation)
+    await box.aput(scoped, intent)
+    await box.aput(connection, intent)
+    await box.aput(plain, intent)
+    assert_type(await box.aput_many(cursor, [intent]), list[Operation])
+    assert_type(await box.aget(plain, "o"), Operation | None)
+    assert_type(await box.await_("o", 5, connection=session), Operation)
+    await box.aput(other, intent)  # type: ignore[arg-type]
+
+
+def answers(operation: Operation) -> None:
+    assert_type(operation.state, State)
+    assert_type(operation.cause, Cause | None)
+    assert_type(operation.attempt, int | None)
+    assert_type(operation.ended, bool)
+    operation.state = State.SUCCEEDED  # type: ignore[misc]
