@@ -36,7 +36,7 @@ def test_statements_come_out_by_name_without_remarks_and_semicolon() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, complaint",
+    ("text", "complaint"),
     [
         ("-- name: a\n-- Do.\nselect 1\n-- name: a\n-- Do.\nselect 2", "a is there twice"),
         ("-- fragment: a\nx\n-- name: a\n-- Do.\nselect 2", "a is there twice"),
