@@ -24,6 +24,7 @@ Every error that this project raises on purpose.
         |-- SchemaMismatch           the schema is not one that this program knows
         |-- DatabaseUnavailable      no answer
         |-- NotPermitted             the role lacks a right
+        |-- Unstorable               a value that no column takes
         |-- RolesRefused             this installation does not let us make roles; the hint has the SQL to run
         `-- RoleSettings             the role lacks a setting that a promise rests on
 
@@ -257,6 +258,12 @@ class NotPermitted(DatabaseError):
     """The database role lacks a right."""
 
     code = "not_permitted"
+
+
+class Unstorable(DatabaseError):
+    """A value cannot be stored."""
+
+    code = "unstorable"
 
 
 class RolesRefused(DatabaseError):

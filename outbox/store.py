@@ -9,8 +9,8 @@ prepared, notifications have a connection of their own (`listen`).
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar
 
@@ -22,7 +22,16 @@ from psycopg.rows import class_row, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from outbox import sql
-from outbox.errors import DatabaseError, DatabaseUnavailable, NotFound, NotPermitted, Refused, UnknownTool
+from outbox.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    NotFound,
+    NotPermitted,
+    OutboxError,
+    Refused,
+    UnknownTool,
+    Unstorable,
+)
 
 Row = TypeVar("Row")
 
@@ -38,7 +47,8 @@ CONNECTION_OPTIONS: Mapping[str, str | int] = {
 # Named notifications only: a channel name is an identifier and travels outside of any parameter.
 _CHANNEL = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
 
-Connected = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
+# How long it may take to find out that a database can be used, the handshake of TLS and a failover's names included.
+_OPEN_SECONDS_MAX = 15
 
 
 class Store:
@@ -46,7 +56,10 @@ class Store:
 
     Every method raises `DatabaseUnavailable` if the database does not answer (what was sent may have been committed:
     the caller finds out by reading), `NotPermitted` for SQLSTATE 42501, `Refused` or `NotFound` for what a function in
-    the database refused, and `DatabaseError` for the rest. Messages carry no parameters.
+    the database refused, `Unstorable` for a value that cannot be stored, and `DatabaseError` for the rest. Messages
+    carry no parameters.
+
+    `connected` looks at every new connection before anything else uses it; what it raises refuses that connection.
     """
 
     def __init__(
@@ -56,7 +69,7 @@ class Store:
         name: str = "outbox",
         connections_max: int = 4,
         pooler: bool = False,
-        connected: Connected | None = None,
+        connected: "Callable[[Session], Awaitable[None]] | None" = None,
         acquire_seconds: float = 5.0,
     ) -> None:
         self._statements: dict[str, LiteralString] = {}
@@ -88,9 +101,10 @@ class Store:
     async def open(self) -> None:
         """Connect once, so that a wrong DSN or password is an error now and not a warning every second."""
         try:
-            await asyncio.wait_for(self._try_connection(), timeout=15)
-        except (psycopg.OperationalError, TimeoutError) as error:
-            raise DatabaseUnavailable(f"cannot reach the database: {_first_line(error)}") from None
+            async with asyncio.timeout(_OPEN_SECONDS_MAX):
+                await self._try_connection()
+        except TimeoutError:
+            raise DatabaseUnavailable(f"The database did not answer within {_OPEN_SECONDS_MAX} s.") from None
         await self._pool.open()
 
     async def close(self) -> None:
@@ -144,29 +158,34 @@ class Store:
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(_first_line(error)) from None
 
+    # ------------------------------------------------------------------------------------------------------------
+
     @asynccontextmanager
     async def _cursor(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        try:
+        with _translated():
             async with self._pool.connection() as connection:
-                yield connection
-        except (psycopg.OperationalError, PoolTimeout) as error:
-            raise DatabaseUnavailable(_first_line(error)) from None
-        except psycopg.Error as error:
-            raise translate(error) from None
+                try:
+                    yield connection
+                except pg.ReadOnlySqlTransaction:
+                    # A primary that became a standby. What is behind this connection will not write again.
+                    await connection.close()
+                    raise
 
     async def _configure(self, connection: psycopg.AsyncConnection[Any]) -> None:
         if self._connected is not None:
-            await self._connected(connection)
+            with _translated():
+                await self._connected(Session(connection, self._statements))
 
     async def _try_connection(self) -> None:
-        async with await psycopg.AsyncConnection.connect(
-            self._dsn, autocommit=True, prepare_threshold=self._prepare
-        ) as connection:
-            await self._configure(connection)
+        with _translated():
+            async with await psycopg.AsyncConnection.connect(
+                self._dsn, autocommit=True, prepare_threshold=self._prepare
+            ) as connection:
+                await self._configure(connection)
 
 
-class Transaction:
-    """Named statements inside of one open transaction. Errors are translated where the transaction ends."""
+class Session:
+    """Named statements on one connection. Errors are translated by whoever lends the connection."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], statements: Mapping[str, LiteralString]) -> None:
         self._connection = connection
@@ -184,7 +203,24 @@ class Transaction:
         return next(iter(rows[0].values())) if rows else None
 
 
-def translate(error: psycopg.Error) -> DatabaseError | Refused | NotFound | UnknownTool:
+class Transaction(Session):
+    """Named statements inside of one open transaction."""
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.OperationalError, PoolTimeout, pg.ReadOnlySqlTransaction) as error:
+        raise DatabaseUnavailable(_first_line(error)) from None
+    except psycopg.Error as error:
+        raise translate(error) from None
+    except UnicodeEncodeError:
+        # The driver's way of refusing a lone surrogate. Its message quotes the text.
+        raise Unstorable("A text is not Unicode.") from None
+
+
+def translate(error: psycopg.Error) -> OutboxError:
     """Our error for one of PostgreSQL's. Only the primary message and the hint are kept: DETAIL may quote rows."""
     message, hint = error.diag.message_primary or _first_line(error), error.diag.message_hint
     match error.sqlstate:
@@ -201,7 +237,7 @@ def translate(error: psycopg.Error) -> DatabaseError | Refused | NotFound | Unkn
         case "3F000" | "42P01" | "42883":
             return DatabaseError(message, hint="Is the schema there? Run: outbox migrate")
     if isinstance(error, pg.DataError | pg.IntegrityError):
-        return DatabaseError(f"{type(error).__name__} ({error.sqlstate})", hint=hint)
+        return Unstorable(f"{type(error).__name__} ({error.sqlstate or 'refused by the driver'})", hint=hint)
     return DatabaseError(message, hint=hint)
 
 
