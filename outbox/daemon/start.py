@@ -1,0 +1,127 @@
+"""How a daemon starts: what this database is, and whether the promises can rest on it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from outbox import registry
+from outbox.daemon.member import Kind, Member, program_version
+from outbox.errors import DatabaseError, DatabaseUnavailable, RoleSettings, SchemaMismatch
+from outbox.observe import emit
+from outbox.settings import DatabaseSettings
+from outbox.store import Session, Store
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+class Life:
+    """Which database this is, and which life of it: looked at on every new connection.
+
+    A failover or a restore gives a database a new timeline or another identifier. What was exposed just before may have
+    left no trace, and fences may have gone back; so `outbox.enter_era` raises every fence and makes unknown what may
+    have been exposed, before this process sends anything on the new connection.
+    """
+
+    def __init__(self) -> None:
+        self.instance_id: UUID | None = None
+        self.era = 0
+
+    async def look(self, session: Session) -> None:
+        """Check one new connection.
+
+        Raises SchemaMismatch, DatabaseUnavailable (a standby), or DatabaseError (another database than before).
+        """
+        rows = await session.dicts("read_instance")
+        if not rows:
+            raise SchemaMismatch("The schema is there, but not the row that names it.", hint="Run: outbox migrate")
+        facts = rows[0]
+        if facts["standby"]:
+            raise DatabaseUnavailable("The server is a standby.")
+        check_schema(facts["schema_version"], facts["min_daemon"])
+        if self.instance_id not in (None, facts["id"]):
+            raise DatabaseError("The DSN leads to another database than before: its instance has another id.")
+        self.instance_id, self.era = facts["id"], facts["era"]
+        server = {"system_identifier": facts["server_identifier"], "timeline": facts["server_timeline"]}
+        if server == {name: facts[name] for name in server}:
+            return
+        made_unknown = await session.value("enter_era", **server)
+        self.era = (await session.dicts("read_instance"))[0]["era"]
+        emit("era_entered", era=self.era, timeline=server["timeline"], made_unknown=made_unknown)
+
+
+def check_schema(schema_version: int, min_daemon: int) -> None:
+    """Refuse a schema outside of what this program knows, naming both sides. Raises SchemaMismatch."""
+    from outbox.migrate import DAEMON_VERSION, OLDEST_SCHEMA, SCHEMA_VERSION
+
+    if schema_version < OLDEST_SCHEMA:
+        raise SchemaMismatch(
+            f"The database has schema {schema_version}, which is older than {OLDEST_SCHEMA}: too old for this program "
+            f"({program_version()}).",
+            hint="Run: outbox migrate",
+        )
+    if min_daemon > DAEMON_VERSION:
+        raise SchemaMismatch(
+            f"The database has schema {schema_version}, which needs daemons of generation {min_daemon}; this program "
+            f"({program_version()}, for schema {SCHEMA_VERSION}) is of generation {DAEMON_VERSION}.",
+            hint="Install the release that migrated it.",
+        )
+
+
+async def check_role(store: Store, kind: Kind, *, shared_role: bool) -> None:
+    """Check that this session has the settings that promises rest on. Raises RoleSettings with all that is wrong."""
+    (found,) = await store.dicts("effective_settings")
+    wrong = []
+    if found["role"] != f"outbox_{kind}" and not shared_role:
+        wrong.append(f"the role is {found['role']}, not outbox_{kind} (database.shared_role = true allows it)")
+    if found["synchronous_commit"] == "off":
+        wrong.append("synchronous_commit = off loses committed exposures in a crash")
+    if found["isolation"] != "read committed":
+        wrong.append(f"default_transaction_isolation is {found['isolation']}, not read committed")
+    wrong += [
+        f"{name} is not set: a stopped process could hold a lane"
+        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction")
+        if not found[f"{name}_ms"]
+    ]
+    wrong += [
+        f"enable_{join} is on: with stale statistics a burst would stand still"
+        for join in ("hashjoin", "mergejoin")
+        if found[join] == "on"
+    ]
+    if wrong:
+        raise RoleSettings(
+            f"The settings of role {found['role']} are not safe: {'; '.join(wrong)}.",
+            hint="`outbox migrate` sets them for outbox_relay and outbox_reconciler; behind a pooler, reconnect it.",
+        )
+    if found["fsync"] == "off":
+        emit("settings_weak", role=found["role"], reason="fsync is off: a crash of the machine loses exposures")
+
+
+@asynccontextmanager
+async def opened(
+    dsn: str,
+    member: Member,
+    life: Life,
+    database: DatabaseSettings,
+    *,
+    groups: Sequence[str] = (),
+    connections_max: int,
+) -> AsyncIterator[Store]:
+    """A checked store with the statements of `daemon`, `registry` and `groups`.
+
+    Raises DatabaseUnavailable, SchemaMismatch, RoleSettings or another DatabaseError: a daemon that cannot keep its
+    promises does not start.
+    """
+    store = Store(
+        dsn,
+        "daemon",
+        registry.READING,
+        *groups,
+        name=f"outbox {member.kind}",
+        connections_max=connections_max,
+        pooler=database.pooler,
+        connected=life.look,
+    )
+    async with store:
+        await check_role(store, member.kind, shared_role=database.shared_role)
+        yield store
