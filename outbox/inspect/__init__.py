@@ -1,0 +1,36 @@
+"""
+What people can find out about one operation.
+
+Who authorized what, on which version, how often it was tried, what evidence there is, and what may happen next:
+
+- `find`: an id, of whichever tenant, becomes one operation (`find.py`).
+- `read_dossier`: everything that is known about it (`dossier.py`).
+- `next_of`: what happens next, when, and why (`ahead.py`).
+- `may_it_happen_twice`: what a retry would risk (`twice.py`).
+- `explain`: all of it in sentences (`explain.py`).
+
+Nothing here decides: it asks `outbox.decide` and `outbox.guarantee`, as the daemons do.
+"""
+
+from outbox.inspect.ahead import NextStep, next_of
+from outbox.inspect.dossier import Dossier, read_dossier
+from outbox.inspect.explain import Explanation, explain
+from outbox.inspect.find import Found, find
+from outbox.inspect.twice import Twice, may_it_happen_twice
+
+# The files of statements (outbox/sql) that a store needs for all of this.
+STATEMENTS = ("inspect", "registry")
+
+__all__ = [
+    "STATEMENTS",
+    "Dossier",
+    "Explanation",
+    "Found",
+    "NextStep",
+    "Twice",
+    "explain",
+    "find",
+    "may_it_happen_twice",
+    "next_of",
+    "read_dossier",
+]

@@ -1,0 +1,112 @@
+"""What happens next to an operation, when, and why."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, assert_never
+
+from outbox.decide import Authorize, Look, Person, Reason, Reject, Resend, Succeed
+from outbox.inspect.dossier import Dossier
+from outbox.inspect.words import REASONS, clock, in_words
+from outbox.states import Cause, State
+
+StepName = Literal["approve", "begin", "answer", "look", "resend", "settle", "person"]
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """
+    One step, and nobody's promise that it succeeds.
+
+    `approve`: somebody must permit it. `begin`: a relay attempts it. `answer`: an attempt runs. `look`: a reconciler
+    asks the receiver. `resend`: a relay sends it again with the same key. `settle`: a reconciler writes what is proven
+    already. `person`: somebody must decide. `at` is None where no date is known.
+    """
+
+    step: StepName
+    at: datetime | None
+    reason: str
+
+
+def next_of(dossier: Dossier) -> NextStep | None:
+    """Say what comes next; None for an operation that has ended."""
+    match dossier.state:
+        case State.SUCCEEDED | State.REJECTED:
+            return None
+        case State.PROPOSED:
+            return NextStep("approve", None, "its tool asks for an approval, and nobody has decided")
+        case State.AUTHORIZED:
+            return _begin(dossier)
+        case State.EXECUTING:
+            return _answer(dossier)
+        case State.UNKNOWN:
+            return _in_doubt(dossier)
+    assert_never(dossier.state)
+
+
+def _begin(dossier: Dossier) -> NextStep:
+    row = dossier.row
+    at: datetime | None = row["pending_at"]
+    if dossier.cause is Cause.CONTRADICTION:
+        return NextStep("person", None, in_words(dossier.cause))
+    if row["needs_person"] or at is None:
+        reason = (
+            REASONS[Reason(row["reason"])] if row["reason"] in set(Reason) else row["reason"] or in_words(dossier.cause)
+        )
+        return NextStep("person", None, reason)
+    if row["permission_until"] is not None and row["permission_until"] <= dossier.now:
+        return NextStep("begin", None, "its permission has expired: it is about to be rejected")
+    if not row["policy_current"]:
+        return NextStep("begin", None, "the policy of its tool has changed: it is about to be decided again")
+    for obstacle in dossier.obstacles:
+        match obstacle["kind"]:
+            case "paused":
+                return NextStep("begin", None, f"{obstacle['name']} is paused: {obstacle['detail']}")
+            case "blocked":
+                name, state = obstacle["name"], obstacle["detail"]
+                return NextStep("begin", None, f"operation {name} of the same ordering key comes first, and is {state}")
+            case "landing":
+                name, until = obstacle["name"], obstacle["until"]
+                return NextStep(
+                    "begin", until, f"an earlier attempt of operation {name} of its key may land until then"
+                )
+    if at > dossier.now:
+        return NextStep("begin", at, in_words(dossier.cause) or "it is not to begin before that date")
+    if not row["lane_held"]:
+        return NextStep("begin", None, "it is due, and no relay holds its lane")
+    ahead = f", {dossier.ahead} come before it" if dossier.ahead else ""
+    return NextStep("begin", at, f"it is due{ahead}")
+
+
+def _answer(dossier: Dossier) -> NextStep:
+    if dossier.wiring is None:
+        return NextStep("answer", None, "an attempt runs")
+    begun: datetime = dossier.row["begun_at"]
+    deadline = begun + timedelta(seconds=dossier.wiring.deadline_seconds)
+    if deadline > dossier.now:
+        return NextStep("answer", deadline, "an attempt runs, and has ended by then")
+    return NextStep("answer", None, "an attempt has passed its deadline: whoever holds the lane makes it unknown")
+
+
+def _in_doubt(dossier: Dossier) -> NextStep:
+    decision, scheduled = dossier.decision, dossier.row["doubt_at"]
+    match decision:
+        case None:
+            return NextStep("person", None, "its tool is gone, so no contract says how to find out")
+        case Succeed():
+            return NextStep("settle", scheduled, f"it has succeeded: {in_words(decision.cause)}")
+        case Reject():
+            return NextStep("settle", scheduled, f"there was no effect: {in_words(decision.cause)}")
+        case Authorize():
+            return NextStep(
+                "settle", scheduled, f"there was no effect, so it is tried anew: {in_words(decision.cause)}"
+            )
+        case Resend():
+            # What a daemon has written is what happens; the decision is what it would write now.
+            at = dossier.row["pending_at"] if dossier.row["pending_step"] == "resend" else decision.at
+            return NextStep("resend", at, "the same request with the same key is safe")
+        case Look():
+            return NextStep("look", scheduled or decision.at, "the receiver's own records are asked")
+        case Person():
+            until = f'; "no effect" counts from {clock(decision.counts_from)} on'
+            return NextStep("person", None, REASONS[decision.reason] + until)
+    assert_never(decision)

@@ -1,0 +1,245 @@
+"""One operation in sentences: what is known, what is not, what may happen next, and who says so."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from outbox.contract import Wiring
+from outbox.decide import (
+    Person,
+    liveness_bound,
+    no_resend,
+    proof_at,
+    settled_from,
+    statement_counts_from,
+    window_closes_at,
+)
+from outbox.evidence import Evidence
+from outbox.inspect.ahead import next_of
+from outbox.inspect.clauses import contract_lines
+from outbox.inspect.dossier import Daemons, Dossier
+from outbox.inspect.words import NO_RESEND, clock, in_words, when
+from outbox.states import TERMINAL, State
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Sentences, by what they speak of. `support` is what to quote to the provider's support."""
+
+    known: tuple[str, ...]
+    not_known: tuple[str, ...]
+    next: tuple[str, ...]
+    contract: tuple[str, ...]
+    lane: tuple[str, ...]
+    reconciler: tuple[str, ...]
+    support: tuple[str, ...]
+
+
+def explain(dossier: Dossier) -> Explanation:
+    """Say all of it."""
+    return Explanation(
+        known=tuple(_known(dossier)),
+        not_known=tuple(_not_known(dossier)),
+        next=tuple(_next(dossier)),
+        contract=tuple(contract_lines(dossier)),
+        lane=tuple(_lane(dossier)),
+        reconciler=tuple(_reconciler(dossier)),
+        support=tuple(support_lines(dossier)),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- known
+
+
+def _known(dossier: Dossier) -> Iterator[str]:
+    row = dossier.row
+    on = f" on {row['resource']}" if row["resource"] else ""
+    who = f"{row['principal_id']} of tenant {row['tenant_id']}"
+    yield f"{who} asked for {row['tool']}{on} at {clock(row['created_at'])}."
+    yield _permission(dossier)
+    yield _state(dossier)
+    for attempt in dossier.attempts:
+        yield f"Attempt {attempt['attempt']} began at {_date(attempt['started_at'])} and ended: {attempt['cause']}."
+    quiet = [
+        f"{row[name]} {words}" for name, words in (("throttled", "throttled"), ("not_sent", "never left")) if row[name]
+    ]
+    if quiet:
+        yield f"Of its attempts, {' and '.join(quiet)}: these had no effect."
+    if dossier.evidence:
+        yield f"The latest observation: {_observation(dossier.evidence[-1])}."
+
+
+def _permission(dossier: Dossier) -> str:
+    row = dossier.row
+    until = f", until {when(row['permission_until'], dossier.now)}" if row["permission_until"] else ""
+    version = f"under policy version {row['policy_version']}"
+    if dossier.approvals:
+        last = dossier.approvals[-1]
+        said = f"It was {last['decision']} by {last['decided_by']} at {clock(last['decided_at'])}, {version}{until}"
+        return f"{said}: {last['reason']}." if last["reason"] else f"{said}."
+    if dossier.state is State.PROPOSED:
+        return f"Nobody has permitted it yet; its digest is {row['digest'].hex()}."
+    return f"The right to insert was the permission ({row['written_by']}, {version}{until})."
+
+
+def _state(dossier: Dossier) -> str:
+    row, why = dossier.row, in_words(dossier.cause)
+    because = f": {why}" if why else ""
+    match dossier.state:
+        case State.PROPOSED:
+            return f"It is proposed, and nothing has been sent{because}."
+        case State.AUTHORIZED:
+            return f"It is authorized, and no attempt is unresolved: it hides no effect{because}."
+        case State.EXECUTING:
+            begun = f"attempt {row['attempt']} began at {clock(row['begun_at'])} under fence {row['fence']}"
+            return f"It is executing: {begun}."
+        case State.UNKNOWN:
+            return f"It is unknown since {when(row['unresolved_at'], dossier.now)}{because}."
+        case State.SUCCEEDED:
+            name = f", and the receiver calls it {row['external_id']}" if row["external_id"] else ""
+            proof = because or f": attempt {row['attempt']} was answered with a receipt"
+            return f"It succeeded at {clock(row['ended_at'])}{proof}{name}."
+        case State.REJECTED:
+            by = f", decided by {row['decided_by']}" if row["decided_by"] else ""
+            return (
+                f"It was rejected at {clock(row['ended_at'])}{because}{by}. There is no effect, and none will be tried."
+            )
+
+
+def _observation(item: Evidence) -> str:
+    by = item.stated_by or item.source
+    verdict = f", {item.verdict}" if item.verdict else ""
+    note = f" ({item.note})" if item.note else ""
+    return f"{item.kind}{verdict}, by {by} at {clock(item.sent_at or item.observed_at)}{note}"
+
+
+# ----------------------------------------------------------------------------------------------------------- not known
+
+
+def _not_known(dossier: Dossier) -> Iterator[str]:
+    for item in dossier.contradictions:
+        what = f"{item['what']} (evidence {item['evidence_id']})"
+        yield f"How this can be: {what}. Nothing changes by itself: somebody must look."
+    if dossier.state is State.EXECUTING:
+        yield "Whether the effect has happened: the answer to the running attempt is not here yet."
+    if not dossier.is_unknown:
+        return
+    yield "Whether the effect has happened. A lost answer is no failure."
+    if dossier.wiring is None:
+        return
+    settled = settled_from(dossier.facts, dossier.wiring)
+    if settled is None:
+        yield "Until when a request may still land: the contract states no in_flight_bound."
+    elif settled > dossier.now:
+        yield f"Whether a request is still on its way: it may land until {when(settled, dossier.now)}."
+
+
+# ---------------------------------------------------------------------------------------------------------------- next
+
+
+def _next(dossier: Dossier) -> Iterator[str]:
+    step = next_of(dossier)
+    if step is None:
+        yield "Nothing: a terminal state never changes."
+        return
+    at = f" at {when(step.at, dossier.now)}" if step.at else ""
+    yield f"Next: {step.step}{at}, since {step.reason}."
+    if dossier.is_unknown and dossier.wiring is not None:
+        yield from _in_doubt(dossier, dossier.wiring)
+    if dossier.behind:
+        yield f"{dossier.behind} later operations of its ordering key wait for it."
+    yield from _what_a_person_can_do(dossier)
+
+
+def _in_doubt(dossier: Dossier, wiring: Wiring) -> Iterator[str]:
+    facts, now = dossier.facts, dossier.now
+    refusal = no_resend(facts, wiring, dossier.evidence, now, in_force=dossier.in_force)
+    closes = window_closes_at(facts, wiring, dossier.in_force)
+    if refusal is not None:
+        yield f"It may not be sent again: {NO_RESEND[refusal]}."
+    elif closes is None:
+        yield "It may be sent again at any time: a repeat is harmless."
+    else:
+        yield f"It may be sent again with the same key: {_until(when(closes, now))}."
+    proof = proof_at(facts, wiring)
+    if proof is not None:
+        yield f"A look that finds nothing proves that there was no effect, if it is sent from {when(proof, now)} on."
+    elif wiring.lookup is not None:
+        yield 'A look that finds the effect proves it; "not found" proves nothing here.'
+    yield f'A person\'s "no effect" counts from {when(statement_counts_from(facts, wiring), now)} on.'
+    if facts.first_sent_at is not None and not isinstance(dossier.decision, Person):
+        latest = facts.first_sent_at + timedelta(
+            seconds=min(liveness_bound(wiring), timedelta.max.total_seconds() / 1e4)
+        )
+        yield f"By {when(latest, now)} it has ended or a person is asked, if the daemons run."
+
+
+def _until(text: str) -> str:
+    return text if text == "for ever" else f"until {text}"
+
+
+def _what_a_person_can_do(dossier: Dossier) -> Iterator[str]:
+    name = dossier.row["operation_id"]
+    match dossier.state:
+        case State.PROPOSED:
+            yield f"You can: outbox approve {name} --digest ..., outbox cancel {name}."
+        case State.AUTHORIZED:
+            yield f"You can: outbox cancel {name}, outbox retry {name}, outbox revoke {name}."
+        case State.UNKNOWN:
+            yield (
+                f"You can find out what happened, and say so: outbox resolve {name} --succeeded (or --no-effect)"
+                f" --evidence TEXT. Whether a retry could do harm: outbox retry {name} --dry-run."
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------- who acts
+
+
+def _lane(dossier: Dossier) -> Iterator[str]:
+    row, now = dossier.row, dossier.now
+    if dossier.state in TERMINAL or row["receiver"] is None:
+        return
+    lane = f"Lane {row['lane']} of receiver {row['receiver']}"
+    renewed = (
+        f"its lease was last renewed at {when(row['lane_renewed_at'], now)}"
+        if row["lane_renewed_at"]
+        else "it was never held"
+    )
+    if row["lane_held"]:
+        holder = f"the relay {row['holder_pid']} on {row['holder_host']}" if row["holder_host"] else "a relay"
+        yield f"{lane} is held by {holder} under fence {row['lane_fence']}; {renewed}."
+    else:
+        yield f"{lane} is held by nobody; {renewed}. {_living(dossier.relays, 'relay', dossier)}"
+
+
+def _reconciler(dossier: Dossier) -> Iterator[str]:
+    if dossier.state in TERMINAL:
+        return
+    yield _living(dossier.reconcilers, "reconciler", dossier)
+    if dossier.row["being_looked_at"]:
+        yield "One of them is asking about this operation right now."
+
+
+def _living(daemons: Daemons, kind: str, dossier: Dossier) -> str:
+    seen = f"; the last sign of one is from {when(daemons.seen_at, dossier.now)}" if daemons.seen_at else ""
+    if not daemons.living:
+        return f"No {kind} lives{seen}. Start one: outbox {kind}."
+    if daemons.living == 1:
+        return f"One {kind} that serves it lives{seen}."
+    return f"{daemons.living} {kind}s that serve it live{seen}."
+
+
+def support_lines(dossier: Dossier) -> Iterator[str]:
+    """What the provider's support will ask for: the key, and of each attempt its times, host, status and request id."""
+    if dossier.row["sent_key"] is not None:
+        yield f"Key: {dossier.row['sent_key']}."
+    for attempt in dossier.attempts:
+        facts = {"host": attempt["peer"], "status": attempt["status"], "request id": attempt["request_id"]}
+        known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None) or "no answer"
+        yield f"Attempt {attempt['attempt']}: {_date(attempt['started_at'])} to {_date(attempt['ended_at'])}, {known}."
+    if dossier.state is State.EXECUTING:
+        yield f"Attempt {dossier.row['attempt']}: since {clock(dossier.row['begun_at'])}, no answer yet."
+
+
+def _date(date: Any) -> str:
+    return clock(date) if date is not None else "an unknown time"

@@ -1,0 +1,184 @@
+-- What people read. Nothing here changes anything, and nothing scans a backlog or a history without a bound.
+-- Dates that may be infinite come as null beside a flag, or as null where infinity means "never".
+
+-- name: find_in_tenant
+-- One operation of one tenant by its id, purged or not.
+select i.seq, i.tenant_id, false as purged from outbox.intent i
+where i.tenant_id = %(tenant_id)s and i.operation_id = %(operation_id)s
+union all
+select s.seq, s.tenant_id, true from outbox.tombstone s where s.tenant_id = %(tenant_id)s and s.operation_id = %(operation_id)s
+
+-- name: find_anywhere
+-- The operations of that id, of whichever tenant: the unique index is walked from tenant to tenant, one probe each.
+with recursive tenants(tenant_id) as (
+  (select i.tenant_id from outbox.intent i order by i.tenant_id limit 1)
+  union all
+  select (select i.tenant_id from outbox.intent i where i.tenant_id > t.tenant_id order by i.tenant_id limit 1)
+  from tenants t where t.tenant_id is not null
+), graves(tenant_id) as (
+  (select s.tenant_id from outbox.tombstone s order by s.tenant_id limit 1)
+  union all
+  select (select s.tenant_id from outbox.tombstone s where s.tenant_id > g.tenant_id order by s.tenant_id limit 1)
+  from graves g where g.tenant_id is not null
+)
+select i.seq, i.tenant_id, false as purged from tenants t
+join outbox.intent i on i.tenant_id = t.tenant_id and i.operation_id = %(operation_id)s
+union all
+select s.seq, s.tenant_id, true from graves g
+join outbox.tombstone s on s.tenant_id = g.tenant_id and s.operation_id = %(operation_id)s
+order by tenant_id limit %(limit)s
+
+-- name: read_tombstone
+-- What is left of a purged operation.
+select s.tenant_id, s.operation_id, s.seq, s.tool, s.principal_id, s.digest, s.state::text as state, s.cause, s.external_id, s.ended_at, s.purged_at
+from outbox.tombstone s where s.tenant_id = %(tenant_id)s and s.operation_id = %(operation_id)s
+
+-- name: read_operation
+-- Everything in one row that is known once: intent, permission, state, doubt, outcome, and who holds the lane.
+select i.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.content_type, octet_length(i.body) as body_bytes, i.expected_version,
+  i.ordering_key, i.principal_id, i.on_behalf_of, i.compensates, i.revision_of, i.written_by, i.traceparent, i.created_at, i.redacted_at, i.digest,
+  case when isfinite(i.not_before) then i.not_before end as not_before, outbox.now() as now,
+  coalesce(o.state, p.state)::text as state, case when o.seq is null then p.cause else o.cause end as cause,
+  r.name as receiver, w.lane, w.receiver_id, coalesce(o.attempt, p.attempt) as attempt, coalesce(o.fence, p.fence) as fence,
+  coalesce(o.sent_key, p.sent_key) as sent_key, coalesce(o.wire_digest, p.wire_digest) as wire_digest,
+  coalesce(o.contract_id, p.contract_id) as contract_id, t.contract_id as contract_in_force,
+  coalesce(o.approval_id, p.approval_id) as approval_id, coalesce(o.policy_version, p.policy_version) as policy_version,
+  t.policy_version as policy_in_force, p.policy_version is not distinct from t.policy_version as policy_current, coalesce(t.requires_approval, false) as requires_approval,
+  case when isfinite(coalesce(p.expires_at, i.expires_at)) then coalesce(p.expires_at, i.expires_at) end as permission_until,
+  coalesce(o.first_sent_at, p.first_sent_at) as first_sent_at, coalesce(o.started_at, p.begun_at) as begun_at, p.unresolved_at,
+  case when isfinite(p.resend_until) then p.resend_until end as resend_until, coalesce(p.resend_until = 'infinity', false) as key_forever,
+  p.step::text as pending_step, case when isfinite(p.next_at) then p.next_at end as pending_at, coalesce(p.next_at <= outbox.now(), false) as due,
+  p.ord, coalesce(p.passed, false) as passed, coalesce(o.throttled, p.throttled) as throttled, coalesce(o.not_sent, p.not_sent) as not_sent,
+  o.seq is not null as ended, o.from_state::text as from_state, o.ended_at, o.status, o.excerpt, o.request_id, o.peer, o.receipt, o.external_id,
+  o.decided_by, o.evidence_id,
+  d.seq is not null as doubted, d.since, d.last_exposed_at, d.gave_up_at, d.settle_at, d.last_read_at, d.step::text as doubt_step,
+  case when isfinite(d.next_at) then d.next_at end as doubt_at, coalesce(d.reads, 0) as reads, coalesce(d.accepted, false) as accepted,
+  coalesce(d.no_resend or p.next_at = 'infinity', false) as no_resend, coalesce(d.needs_person, false) as needs_person, d.reason,
+  coalesce(d.claimed_until > outbox.now(), false) as being_looked_at,
+  exists (select from outbox.attempt a where a.seq = i.seq and a.cause = 'mismatch') as mismatch,
+  l.fence as lane_fence, l.owner is not null and l.expires_at > outbox.now() as lane_held, l.renewed_at as lane_renewed_at,
+  case when isfinite(l.expires_at) then l.expires_at end as lane_expires_at, m.host as holder_host, m.pid as holder_pid
+from outbox.intent i
+left join outbox.outcome o on o.seq = i.seq
+left join outbox.tool t on t.name = i.tool
+left join outbox.receiver r on r.receiver_id = t.receiver_id
+left join lateral outbox.place_of(i.seq) w on true
+left join outbox.pending p on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = i.seq
+left join outbox.doubt d on d.seq = i.seq
+left join outbox.lane l on l.receiver_id = w.receiver_id and l.lane = w.lane
+left join outbox.member m on m.member_id = l.member_id
+where i.seq = %(seq)s
+
+-- name: read_attempts
+-- Its exposures, the oldest first: those that ended, and the one that ended the operation.
+select a.attempt, a.fence, a.cause, a.contract_id, a.sent_key, a.wire_digest, a.started_at, a.ended_at, a.status, a.excerpt, a.request_id, a.peer
+from outbox.attempt_log a where a.seq = %(seq)s order by a.attempt limit %(limit)s
+
+-- name: read_all_evidence
+-- What was observed of it, the oldest first; proof before everything else where there is too much.
+select v.* from (
+  select e.evidence_id, e.seq, e.attempt, e.fence, e.kind, e.verdict, e.external_id, e.receipt, e.duplicates, e.status, e.excerpt, e.request_id,
+    e.sent_at, e.observed_at, e.source, e.stated_by, e.note
+  from outbox.evidence e where e.seq = %(seq)s
+  order by (e.kind in ('receipt', 'not_sent', 'callback', 'statement') or e.verdict in ('confirmed', 'ended', 'partial')) desc, e.evidence_id desc
+  limit %(limit)s) v
+order by v.evidence_id
+
+-- name: read_approvals
+-- Who decided about it, the oldest first.
+select a.approval_id, a.decision, a.digest, a.policy_version, a.decided_by, a.decided_at, a.reason,
+  case when isfinite(a.expires_at) then a.expires_at end as expires_at
+from outbox.approval a where a.seq = %(seq)s order by a.approval_id limit %(limit)s
+
+-- name: read_obstacles
+-- What stands in the way of an operation that is due: kill switches, earlier operations of its ordering key, and their late attempts.
+(select 'paused' as kind, z.kind || ' ' || z.name as name, z.paused_at as since, null::timestamptz as until, z.reason as detail
+ from outbox.pause z
+ where (z.kind = 'tool' and z.name = %(tool)s) or (z.kind = 'tenant' and z.name = %(tenant_id)s) or (z.kind = 'receiver' and z.name = %(receiver)s)
+ order by z.kind)
+union all
+(select 'blocked', i.operation_id, i.created_at, null, p.state::text
+ from outbox.pending p join outbox.intent i on i.seq = p.seq
+ where p.receiver_id = %(receiver_id)s and p.ord = %(ord)s and p.seq < %(seq)s and not p.passed order by p.seq limit 1)
+union all
+(select 'landing', i.operation_id, null, g.until, null
+ from outbox.landing g join outbox.intent i on i.seq = g.seq
+ where g.receiver_id = %(receiver_id)s and g.ord = %(ord)s and g.until > outbox.now() order by g.until desc limit 1)
+
+-- name: count_waiting
+-- How many operations of its lane are due before it, and how many of its ordering key wait for it. Both counted up to a bound.
+select (select count(*) from (select from outbox.pending p where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.seq < %(seq)s
+    and p.state = 'authorized' and p.next_at <= outbox.now() limit %(limit)s) as a) as ahead,
+  (select count(*) from (select from outbox.pending p where p.receiver_id = %(receiver_id)s and p.ord = %(ord)s and p.seq > %(seq)s limit %(limit)s) as b) as behind
+
+-- name: read_members
+-- The daemons: how many of each kind live, and when one was last seen.
+select m.kind, count(*) filter (where m.seen_at > outbox.now() - %(seen_within_seconds)s * interval '1 second'
+    and (m.receivers is null or %(receiver)s::text is null or %(receiver)s = any(m.receivers))) as living,
+  max(case when isfinite(m.seen_at) then m.seen_at end) as seen_at
+from outbox.member m group by m.kind
+
+-- name: read_contradictions
+-- Evidence that speaks against the state of one operation.
+select c.evidence_id, c.what from outbox.contradiction c where c.seq = %(seq)s order by c.evidence_id limit %(limit)s
+
+-- name: list_operations
+-- Operations, the newest first.
+select v.seq, v.tenant_id, v.operation_id, v.state::text as state, v.cause, v.tool, v.resource, v.principal_id, v.attempt, v.external_id,
+  v.created_at, v.ended_at
+from outbox.operation v
+where (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
+  and (%(tool)s::text is null or v.tool = %(tool)s)
+  and (%(resource)s::text is null or v.resource = %(resource)s)
+  and (%(state)s::outbox.state is null or v.state = %(state)s::outbox.state)
+  and (%(external_id)s::text is null or v.external_id = %(external_id)s)
+  and (%(since)s::timestamptz is null or (v.created_at >= %(since)s
+    and v.seq >= coalesce((select min(f.seq) from outbox.operation f where f.created_at >= %(since)s), 0)))
+  and (%(before)s::bigint is null or v.seq < %(before)s)
+order by v.seq desc limit %(limit)s
+
+-- name: list_open
+-- The same for a state that has not ended: read from what is open, however long the history is.
+select v.seq, v.tenant_id, v.operation_id, v.state::text as state, v.cause, v.tool, v.resource, v.principal_id, v.attempt, v.external_id,
+  v.created_at, v.ended_at
+from outbox.pending p join outbox.operation v on v.seq = p.seq
+where p.state = %(state)s::outbox.state
+  and (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
+  and (%(tool)s::text is null or v.tool = %(tool)s)
+  and (%(resource)s::text is null or v.resource = %(resource)s)
+  and (%(since)s::timestamptz is null or v.created_at >= %(since)s)
+  and (%(before)s::bigint is null or p.seq < %(before)s)
+order by p.seq desc limit %(limit)s
+
+-- name: stuck_operations
+-- Doubts that a person must end, or that are late, the oldest first.
+select v.tenant_id, v.operation_id, v.tool, v.state::text as state, v.cause, v.attempt, d.seq, d.since, d.settle_at, d.needs_person, d.reason,
+  d.step::text as step, case when isfinite(d.next_at) then d.next_at end as next_at, d.reads,
+  extract(epoch from outbox.now() - d.since)::float8 as age_seconds, d.claimed_until > outbox.now() as being_looked_at,
+  (select count(*) from (select from outbox.pending b where b.receiver_id = d.receiver_id and b.ord = v.ord and b.seq > d.seq limit 1000) as x) as blocks
+from outbox.doubt d join (select s.seq, s.tenant_id, s.operation_id, s.tool, s.state, s.cause, s.attempt, q.ord from outbox.operation s
+  left join outbox.pending q on q.receiver_id = s.receiver_id and q.lane = s.lane and q.seq = s.seq) v on v.seq = d.seq
+where (%(everything)s or d.needs_person or d.next_at < outbox.now() - %(late_seconds)s * interval '1 second')
+  and (%(tenant_id)s::text is null or d.tenant_id = %(tenant_id)s)
+  and (%(after_since)s::timestamptz is null or (d.since, d.seq) > (%(after_since)s, %(after_seq)s::bigint))
+order by d.since, d.seq limit %(limit)s
+
+-- name: stuck_lanes
+-- Lanes that nobody holds although something in them is due.
+select r.name as receiver, n.lane, case when isfinite(n.expires_at) then n.expires_at end as since, d.due_at
+from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
+cross join lateral (select min(p.next_at) as due_at from (select q.next_at from outbox.pending q
+  where q.receiver_id = n.receiver_id and q.lane = n.lane and q.state in ('authorized', 'executing') order by q.seq limit 1) p) d
+where n.expires_at < outbox.now() - %(late_seconds)s * interval '1 second' and d.due_at < outbox.now() - %(late_seconds)s * interval '1 second'
+order by r.name, n.lane limit %(limit)s
+
+-- name: stuck_pauses
+-- Kill switches that are on.
+select z.kind, z.name, z.paused_at, z.paused_by, z.reason from outbox.pause z order by z.paused_at limit %(limit)s
+
+-- name: stuck_contradictions
+-- Evidence that contradicts a terminal state.
+select v.tenant_id, v.operation_id, v.tool, v.state::text as state, v.external_id, c.evidence_id, c.what
+from outbox.contradiction c join outbox.operation v on v.seq = c.seq
+where (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
+order by c.evidence_id desc limit %(limit)s
