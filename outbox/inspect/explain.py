@@ -14,6 +14,7 @@ from outbox.decide import (
     statement_counts_from,
     window_closes_at,
 )
+from outbox.decide.times import after
 from outbox.evidence import Evidence
 from outbox.inspect.ahead import next_of
 from outbox.inspect.clauses import contract_lines
@@ -168,9 +169,7 @@ def _in_doubt(dossier: Dossier, wiring: Wiring) -> Iterator[str]:
         yield 'A look that finds the effect proves it; "not found" proves nothing here.'
     yield f'A person\'s "no effect" counts from {when(statement_counts_from(facts, wiring), now)} on.'
     if facts.first_sent_at is not None and not isinstance(dossier.decision, Person):
-        latest = facts.first_sent_at + timedelta(
-            seconds=min(liveness_bound(wiring), timedelta.max.total_seconds() / 1e4)
-        )
+        latest = after(facts.first_sent_at, liveness_bound(wiring))
         yield f"By {when(latest, now)} it has ended or a person is asked, if the daemons run."
 
 
