@@ -12,7 +12,8 @@ l as materialized (
 q.receiver_id, q.lane, q.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.content_type, i.body, i.expected_version,
 i.digest, i.traceparent, t.contract_id as contract_in_force, t.retention, t.key_forever, t.margin, t.reach,
 outbox.now() as exposed_at, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
-(select a.digest from outbox.approval a where a.approval_id = q.approval_id) as approved_digest
+(select a.digest from outbox.approval a where a.approval_id = q.approval_id) as approved_digest,
+q.unresolved_at is not null and coalesce((select b.settle_at <= outbox.now() from outbox.doubt b where b.seq = q.seq), false) as earlier_settled
 
 -- fragment: sources
 from outbox.pending q cross join l
@@ -41,7 +42,7 @@ begun as (
   from due d where w.receiver_id = d.receiver_id and w.lane = d.lane and w.seq = d.seq
   returning w.seq, w.attempt, w.first_sent_at, w.contract_id, w.sent_key, w.wire_digest, w.throttled, w.not_sent, w.ord is not null as ordered,
     d.tenant_id, d.operation_id, d.tool, d.resource, d.arguments, d.content_type, d.body, d.expected_version, d.digest,
-    d.traceparent, d.contract_in_force, d.first_exposure, d.in_doubt, d.approved_digest,
+    d.traceparent, d.contract_in_force, d.first_exposure, d.in_doubt, d.earlier_settled, d.approved_digest,
     -- Seconds are subtracted, not times: before PostgreSQL 17 infinity minus a time is an error.
     (extract(epoch from least(w.expires_at, 'infinity')) - extract(epoch from d.exposed_at))::float8 as permission_left_seconds,
     case when d.in_doubt then (extract(epoch from least(w.resend_until,
@@ -72,16 +73,17 @@ with {{held_lane}}, due as materialized (
 select begun.* from l left join begun on true order by begun.seq
 
 -- name: end_operations
--- Attempts that settle their operation: pending row out, outcome in, in one statement. rejected only where no earlier attempt is unresolved.
+-- Attempts that settle their operation: pending row out, outcome in, in one statement. rejected only where no earlier attempt is unresolved
+-- (or where this answer also proves that none of those had or can have an effect: `for_all`), and no proof of the effect has come in meanwhile.
 with {{held_lane}}, x as materialized (
-  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(states)s::outbox.state[], %(causes)s::text[], %(sent_keys)s::uuid[],
+  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(states)s::outbox.state[], %(causes)s::text[], %(for_alls)s::boolean[], %(sent_keys)s::uuid[],
     %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[], %(request_ids)s::text[], %(peers)s::text[],
     %(receipts)s::text[], %(external_ids)s::text[])
-    as x(seq, attempt, state, cause, sent_key, wire_digest, status, excerpt, request_id, peer, receipt, external_id)
+    as x(seq, attempt, state, cause, for_all, sent_key, wire_digest, status, excerpt, request_id, peer, receipt, external_id)
 ), d as (
   delete from outbox.pending p using l, x
   where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence
-    and p.state = 'executing' and (x.state = 'succeeded' or p.unresolved_at is null)
+    and p.state = 'executing' and (x.state = 'succeeded' or ((p.unresolved_at is null or x.for_all) and p.cause is distinct from 'late_receipt'))
   returning p.receiver_id, p.seq, p.attempt, p.fence, l.owner, p.first_sent_at, p.begun_at, p.contract_id, p.approval_id,
     p.policy_version, p.throttled, p.not_sent, p.ord, p.unresolved_at, coalesce(p.sent_key, x.sent_key) as sent_key,
     x.state, x.cause, x.wire_digest, x.status, x.excerpt, x.request_id, x.peer, x.receipt, x.external_id
@@ -105,7 +107,8 @@ select d.seq, (select min(e.seq) from outbox.pending e where d.ord is not null a
 from l left join (d join o on o.seq = d.seq) on true
 
 -- name: withdraw_attempts
--- Attempts that proved to have no effect: what stood before this attempt is restored, and an earlier one is never forgotten.
+-- Attempts that proved to have no effect: what stood before this attempt is restored, and an earlier one is never forgotten. Nothing is
+-- withdrawn from an operation whose effect has been proven meanwhile.
 with {{held_lane}}, x as materialized (
   select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
     %(patiences)s::float8[], %(reasons)s::text[], %(no_resends)s::boolean[], %(not_sents)s::boolean[], %(throttleds)s::boolean[],
@@ -122,6 +125,7 @@ with {{held_lane}}, x as materialized (
     contract_id = case when x.first and x.not_sent and p.unresolved_at is null then null else p.contract_id end
   from l, x
   where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence and p.state = 'executing'
+    and p.cause is distinct from 'late_receipt'
   returning p.receiver_id, p.lane, p.seq, p.attempt, p.unresolved_at is not null as in_doubt, x.step, x.delay, x.patience, x.reason, x.no_resend
 ), b as (
   update outbox.doubt b set step = u.step, needs_person = b.needs_person or u.step = 'person', reason = coalesce(u.reason, b.reason),
@@ -146,7 +150,8 @@ with {{held_lane}}, x as materialized (
     as x(seq, attempt, cause, step, delay, patience, reason, no_resend, accepted, sent_key, wire_digest, status, excerpt, request_id, peer)
 ), u as (
   update outbox.pending p set state = 'unknown', cause = x.cause, unresolved_at = coalesce(p.unresolved_at, p.begun_at),
-    step = (case when x.step = 'resend' then 'resend' else 'none' end)::outbox.step, next_at = outbox.now() + x.delay * interval '1 second',
+    step = (case when x.step = 'resend' and p.cause is distinct from 'late_receipt' then 'resend' else 'none' end)::outbox.step,
+    next_at = outbox.now() + x.delay * interval '1 second',
     sent_key = coalesce(p.sent_key, x.sent_key), wire_digest = coalesce(p.wire_digest, x.wire_digest)
   from l, x
   where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence and p.state = 'executing'
