@@ -38,7 +38,7 @@ grant execute on function outbox.now(), outbox.lp(text), outbox.intent_digest(te
 -- writer: one INSERT, column by column, so that nobody chooses seq or says who wrote it; answers come through functions.
 grant insert (tenant_id, operation_id, tool, resource, arguments, content_type, body, expected_version, ordering_key, principal_id,
   expires_at, not_before, compensates, revision_of, on_behalf_of, traceparent, digest) on outbox.intent to outbox_writer;
-grant execute on function outbox.get_operation(text, text) to outbox_writer, outbox_operator, outbox_approver, outbox_viewer;
+grant execute on function outbox.get_operation(text, text) to outbox_writer, outbox_operator, outbox_approver;
 grant execute on function outbox.put(text, text, text, text, text, bytea, text, text, text, timestamptz, timestamptz, text, text, text,
   text, text, bytea) to outbox_writer, outbox_operator;
 

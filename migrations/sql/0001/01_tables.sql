@@ -153,7 +153,8 @@ create table outbox.pending (
   cause text,
   primary key (receiver_id, lane, seq),
   constraint only_executing_and_unknown_hide_an_effect check (state in ('executing', 'unknown') or unresolved_at is null),
-  constraint unknown_is_unresolved check (state <> 'unknown' or unresolved_at is not null),
+  constraint unknown_is_unresolved check (state <> 'unknown'
+    or (unresolved_at is not null and first_sent_at is not null and resend_until is not null)),
   constraint executing_is_exposed check (state <> 'executing'
     or (attempt > 0 and fence is not null and begun_at is not null and first_sent_at is not null and resend_until is not null)),
   constraint only_open_operations check (state not in ('succeeded', 'rejected'))
@@ -217,7 +218,8 @@ create table outbox.outcome (
   xid xid8 not null default pg_current_xact_id(),
   constraint outcome_move_is_legal check ((from_state = 'executing' and state in ('succeeded', 'rejected'))
     or (from_state = 'unknown' and state in ('succeeded', 'rejected'))
-    or (from_state in ('proposed', 'authorized') and state = 'rejected'))
+    or (from_state in ('proposed', 'authorized') and state = 'rejected')),
+  constraint rejection_has_a_cause check (state <> 'rejected' or cause is not null)
 );
 create index outcome_ended_at on outbox.outcome using brin (ended_at);
 create index outcome_xid on outbox.outcome (xid, seq);

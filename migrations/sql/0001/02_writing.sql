@@ -26,7 +26,7 @@ begin
     returning receiver_id, lane
   ), rung as (
     select pg_notify(l.bell, l.receiver_id || '/' || l.lane)
-    from outbox.lane l
+    from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
     where l.idle and l.bell is not null and exists (select from made m where m.receiver_id = l.receiver_id and m.lane = l.lane)
   )
   select (select count(*) from made), (select count(*) from inserted), (select count(*) from rung) into placed, written;
@@ -85,28 +85,32 @@ declare
   grave outbox.tombstone;
 begin
   for tries in 1..5 loop
-    select * into grave from outbox.tombstone s where s.tenant_id = p_tenant_id and s.operation_id = p_operation_id;
-    if found then
-      answer.seq := grave.seq;
-      answer.created := false;
-      answer.differs := array_remove(array[case when grave.digest <> p_digest then 'digest' end,
-                                           case when grave.principal_id <> p_principal_id then 'principal_id' end], null);
-      if answer.differs = '{}' then
-        answer.state := grave.state; answer.cause := grave.cause; answer.external_id := grave.external_id;
-        answer.ended_at := grave.ended_at; answer.purged := true;
+    -- The intent before its tombstone: an id that is neither in this order was not purged in between.
+    perform from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
+    if not found then
+      select * into grave from outbox.tombstone s where s.tenant_id = p_tenant_id and s.operation_id = p_operation_id;
+      if found then
+        answer.seq := grave.seq;
+        answer.created := false;
+        answer.differs := array_remove(array[case when grave.digest <> p_digest then 'digest' end,
+                                             case when grave.principal_id <> p_principal_id then 'principal_id' end], null);
+        if answer.differs = '{}' then
+          answer.state := grave.state; answer.cause := grave.cause; answer.external_id := grave.external_id;
+          answer.ended_at := grave.ended_at; answer.purged := true;
+        end if;
+        return answer;
       end if;
-      return answer;
-    end if;
-    insert into outbox.intent (tenant_id, operation_id, tool, resource, arguments, content_type, body, expected_version, ordering_key,
-        principal_id, expires_at, not_before, compensates, revision_of, on_behalf_of, traceparent, digest)
-      values (p_tenant_id, p_operation_id, p_tool, p_resource, p_arguments, p_content_type, p_body, p_expected_version, p_ordering_key,
-        p_principal_id, p_expires_at, p_not_before, p_compensates, p_revision_of, p_on_behalf_of, p_traceparent, p_digest)
-      on conflict (tenant_id, operation_id) do nothing
-      returning intent.seq, intent.created_at into answer.seq, answer.created_at;
-    if found then
-      answer.created := true; answer.differs := '{}'; answer.attempt := 0; answer.purged := false;
-      answer.state := (select case when t.requires_approval then 'proposed' else 'authorized' end from outbox.tool t where t.name = p_tool);
-      return answer;
+      insert into outbox.intent (tenant_id, operation_id, tool, resource, arguments, content_type, body, expected_version, ordering_key,
+          principal_id, expires_at, not_before, compensates, revision_of, on_behalf_of, traceparent, digest)
+        values (p_tenant_id, p_operation_id, p_tool, p_resource, p_arguments, p_content_type, p_body, p_expected_version, p_ordering_key,
+          p_principal_id, p_expires_at, p_not_before, p_compensates, p_revision_of, p_on_behalf_of, p_traceparent, p_digest)
+        on conflict (tenant_id, operation_id) do nothing
+        returning intent.seq, intent.created_at into answer.seq, answer.created_at;
+      if found then
+        answer.created := true; answer.differs := '{}'; answer.attempt := 0; answer.purged := false;
+        answer.state := (select case when t.requires_approval then 'proposed' else 'authorized' end from outbox.tool t where t.name = p_tool);
+        return answer;
+      end if;
     end if;
     select * into old from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
     if found then
@@ -185,6 +189,15 @@ create trigger place_is_fixed before update on outbox.pending for each row
   when ((old.receiver_id, old.lane, old.seq, old.ord) is distinct from (new.receiver_id, new.lane, new.seq, new.ord))
   execute function outbox.refuse_identity_change();
 
+-- `lanes` says where every operation of a receiver lies, open or ended: it never changes.
+create function outbox.refuse_lanes() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception 'the lanes of receiver % are fixed', old.name
+    using errcode = 'OB409', hint = 'Declare a second receiver with as many lanes as you want, and move its tools there.';
+end $$;
+create trigger lanes_are_fixed before update of lanes on outbox.receiver for each row when (old.lanes <> new.lanes)
+  execute function outbox.refuse_lanes();
+
 -- Whoever moves or removes a tool calls this first: a writer that has read the old place of the tool and not committed yet
 -- would put an operation where nobody looks for it. Waits for such writers, and holds new ones until the caller commits.
 create function outbox.hold_writers() returns void
@@ -195,3 +208,17 @@ exception when lock_not_available then
   raise exception 'a transaction that has written an intent stays open' using errcode = 'OB409',
     hint = 'A tool is moved or removed when no such transaction is open. Try again.';
 end $$;
+
+-- An open operation is found through its tool: the tool stays while there is one.
+create function outbox.refuse_displacement() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform outbox.hold_writers();
+  if exists (select from outbox.pending p join outbox.intent i on i.seq = p.seq where p.receiver_id = old.receiver_id and i.tool = old.name) then
+    raise exception 'tool % has open operations', old.name using errcode = 'OB409', hint = 'See: outbox list --tool ' || old.name;
+  end if;
+  return case when tg_op = 'DELETE' then old else new end;
+end $$;
+create trigger stays_while_needed before delete on outbox.tool for each row execute function outbox.refuse_displacement();
+create trigger stays_where_it_is before update of name, receiver_id on outbox.tool for each row
+  when ((old.name, old.receiver_id) is distinct from (new.name, new.receiver_id)) execute function outbox.refuse_displacement();

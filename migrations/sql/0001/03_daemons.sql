@@ -96,9 +96,11 @@ create function outbox.enter_era(p_system_identifier bigint, p_timeline int) ret
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   life outbox.instance;
-  lost record;
-  made int := 0;
+  made int;
 begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'outbox.enter_era must run under READ COMMITTED' using errcode = '25001';
+  end if;
   select * into life from outbox.instance for update;
   if life.system_identifier = p_system_identifier and life.timeline = p_timeline then
     return null;
@@ -110,48 +112,74 @@ begin
   update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1;
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
-  for lost in
-    update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0),
-      begun_at = outbox.now(), first_sent_at = coalesce(q.first_sent_at, i.created_at),
-      resend_until = coalesce(q.resend_until, i.created_at), contract_id = coalesce(q.contract_id, t.contract_id)
-    from outbox.intent i join outbox.tool t on t.name = i.tool
-    where i.seq = q.seq and q.state = 'authorized' and q.next_at <= outbox.now() and not t.resend_safe
-    returning q.receiver_id, q.lane
-  loop
-    made := made + 1;
-  end loop;
+  -- Due by the intent, not by next_at: the clock of the new primary may be behind the one that wrote it.
+  update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0),
+    begun_at = outbox.now(), first_sent_at = coalesce(q.first_sent_at, i.created_at),
+    resend_until = coalesce(q.resend_until, i.created_at), contract_id = coalesce(q.contract_id, t.contract_id)
+  from outbox.intent i join outbox.tool t on t.name = i.tool
+  where i.seq = q.seq and q.state = 'authorized' and not t.resend_safe and (i.not_before is null or i.not_before <= outbox.now());
+  get diagnostics made = row_count;
   perform outbox.abandon(l.receiver_id, l.lane, 9223372036854775807, 'infinity', 'failover') from outbox.lane l;
   return made;
 end $$;
 
--- Record what was observed about an effect. Never a state; but a receipt for an operation that claims to hide nothing
--- blocks its next attempt and asks for a person, and new proof makes the reconciler look at once.
+-- Whether evidence shows the effect: a receipt, or a record that carries our identity.
+create function outbox.proven(p_seq bigint) returns boolean language sql stable
+  as $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or e.verdict = 'confirmed')) $$;
+
+-- Record what was observed about an effect. Evidence is never a state, but nothing goes on as if it were not there:
+-- * executing: the attempt may still be recorded as succeeded or unknown, never as rejected or withdrawn (`late_receipt` marks the row
+--   itself, since a statement that waits for its lock sees the new row and no new evidence);
+-- * unknown: a planned resend is off, and the reconciler looks at once;
+-- * proposed or authorized: it hides an effect, so it becomes unknown, by the moves of the table. The proof then settles it.
 create function outbox.witness(p_seq bigint, p_attempt int, p_fence bigint, p_kind text, p_verdict text, p_external_id text,
     p_receipt text, p_duplicates int, p_status int, p_excerpt text, p_request_id text, p_sent_at timestamptz, p_source text,
     p_stated_by text, p_note text)
   returns bigint language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   id bigint;
-  held record;
+  held outbox.pending;
+  proof boolean := p_kind = 'receipt' or coalesce(p_verdict = 'confirmed', false);
 begin
+  -- The open row before its doubt, as everybody locks them.
+  select p.* into held from outbox.place_of(p_seq) w join outbox.pending p
+    on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq for no key update of p;
   insert into outbox.evidence (seq, attempt, fence, kind, verdict, external_id, receipt, duplicates, status, excerpt, request_id,
                                sent_at, source, stated_by, note)
   values (p_seq, p_attempt, p_fence, p_kind, p_verdict, p_external_id, p_receipt, coalesce(p_duplicates, 0), p_status, p_excerpt,
           p_request_id, p_sent_at, p_source, p_stated_by, p_note) returning evidence_id into id;
-  if p_kind in ('receipt', 'not_sent', 'callback') then
+  if proof and held.state in ('proposed', 'authorized') then
+    perform outbox.admit_effect(held, p_attempt, p_fence);
+  elsif proof then
+    update outbox.pending p set step = 'none', cause = case when p.state = 'executing' then 'late_receipt' else p.cause end
+      where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  end if;
+  if proof or p_kind in ('not_sent', 'callback') then
     update outbox.doubt d set next_at = outbox.now() where d.seq = p_seq;
   end if;
-  if p_kind = 'receipt' then
-    update outbox.pending p set next_at = 'infinity', cause = 'contradiction'
-      from outbox.place_of(p_seq) w
-      where p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq and p.state in ('proposed', 'authorized')
-      returning p.receiver_id, p.lane, p.attempt, p.begun_at into held;
-    if found then
-      perform outbox.doubt_upsert(p_seq, held.receiver_id, held.lane, held.attempt, held.begun_at, null, 'person', 'infinity', false, true,
-        'a receipt exists for an operation that should hide no effect');
-    end if;
-  end if;
   return id;
+end $$;
+
+-- An effect exists of an operation that claimed to hide none (a failover lost its attempt, or an absence was believed too early).
+create function outbox.admit_effect(held outbox.pending, p_attempt int, p_fence bigint) returns void language plpgsql volatile as $$
+declare
+  written timestamptz;
+  tool outbox.tool;
+begin
+  select i.created_at into written from outbox.intent i where i.seq = held.seq;
+  select t.* into tool from outbox.intent i join outbox.tool t on t.name = i.tool where i.seq = held.seq;
+  held.attempt := greatest(held.attempt, p_attempt, 1);
+  held.begun_at := coalesce(held.begun_at, written);
+  update outbox.pending p set state = 'authorized'
+    where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq and p.state = 'proposed';
+  update outbox.pending p set state = 'executing', attempt = held.attempt, fence = coalesce(p.fence, p_fence, 0), begun_at = held.begun_at,
+      first_sent_at = coalesce(p.first_sent_at, held.begun_at), resend_until = coalesce(p.resend_until, held.begun_at),
+      contract_id = coalesce(p.contract_id, tool.contract_id)
+    where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  update outbox.pending p set state = 'unknown', step = 'none', unresolved_at = held.begun_at, next_at = outbox.now(), cause = 'contradiction'
+    where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  perform outbox.doubt_upsert(held.seq, held.receiver_id, held.lane, held.attempt, held.begun_at, tool.settle, 'look', outbox.now(),
+    false, true, null);
 end $$;
 
 -- Where an open operation lies. Valid because lanes are fixed and a tool with open operations cannot be moved.
@@ -178,8 +206,7 @@ begin
   if not found then
     return 'moved';
   end if;
-  if p_to <> 'succeeded' and exists (select from outbox.evidence e where e.seq = p_seq
-       and (e.kind = 'receipt' or e.verdict = 'confirmed')) then
+  if p_to <> 'succeeded' and outbox.proven(p_seq) then
     return 'receipt';
   end if;
   select t.* into tool from outbox.intent i join outbox.tool t on t.name = i.tool where i.seq = p_seq;
@@ -195,8 +222,10 @@ begin
         contract_id, approval_id, policy_version, throttled, not_sent, receipt, external_id, decided_by, evidence_id)
     values (held.seq, 'unknown', p_to, p_cause, held.attempt, held.fence, held.first_sent_at, held.begun_at, held.sent_key, held.wire_digest,
         held.contract_id, held.approval_id, held.policy_version, held.throttled, held.not_sent, p_receipt, p_external_id, p_decided_by, p_evidence_id);
-    if held.ord is not null and tool.lands_late and p_to = 'succeeded' then
-      insert into outbox.landing values (held.receiver_id, held.ord, held.seq, held.begun_at + coalesce(tool.settle, tool.person_settle))
+    if held.ord is not null and tool.lands_late then
+      insert into outbox.landing (receiver_id, ord, seq, until)
+        select held.receiver_id, held.ord, held.seq, coalesce(d.settle_at, d.gave_up_at + tool.person_settle)
+        from outbox.doubt d where d.seq = held.seq
         on conflict do nothing;
     end if;
     perform outbox.ring(p.receiver_id, p.lane, p.seq) from outbox.pending p
@@ -212,39 +241,34 @@ create function outbox.allow_resend(p_seq bigint, p_attempt int, p_at timestampt
 declare
   held record;
 begin
-  update outbox.pending p set step = 'resend', next_at = p_at, cause = 'resend'
-    from outbox.place_of(p_seq) w
-    where p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq and p.state = 'unknown' and p.attempt = p_attempt
-    returning p.receiver_id, p.lane into held;
-  if not found then
+  select p.receiver_id, p.lane into held from outbox.place_of(p_seq) w join outbox.pending p
+      on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq
+    where p.state = 'unknown' and p.attempt = p_attempt for no key update of p;
+  if not found or outbox.proven(p_seq) then
     return 'moved';
   end if;
+  update outbox.pending p set step = 'resend', next_at = p_at, cause = 'resend'
+    where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = p_seq;
   update outbox.doubt d set step = 'resend', next_at = p_look_again_at, claimed_by = null, claimed_until = null where d.seq = p_seq;
   perform outbox.ring(held.receiver_id, held.lane, p_seq);
   return 'applied';
 end $$;
 
--- An earlier permission has lapsed, or policy changed. Only rows that hide nothing: unknown stays unknown.
+-- A permission has lapsed. Only rows that hide nothing end: unknown stays unknown.
 create function outbox.expire(p_limit int) returns int
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  ended int;
+  due outbox.pending;
+  ended int := 0;
 begin
-  with due as materialized (
-    select p.receiver_id, p.lane, p.seq from outbox.pending p
-    where p.expires_at <= outbox.now() and p.state in ('proposed', 'authorized') and p.cause is distinct from 'contradiction'
+  for due in
+    select p.* from outbox.pending p
+    where p.expires_at <= outbox.now() and p.state in ('proposed', 'authorized')
     order by p.expires_at limit p_limit for update of p skip locked
-  ), gone as (
-    delete from outbox.pending p using due d where p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq returning p.*
-  ), o as (
-    insert into outbox.outcome (seq, from_state, state, cause, attempt, fence, first_sent_at, contract_id, approval_id, policy_version,
-                                throttled, not_sent, decided_by)
-    select g.seq, g.state, 'rejected', 'expired', g.attempt, g.fence, g.first_sent_at, g.contract_id, g.approval_id, g.policy_version,
-           g.throttled, g.not_sent, 'expiry' from gone g returning seq
-  ), c as (
-    delete from outbox.doubt d using gone g where d.seq = g.seq
-  )
-  select count(*) into ended from o;
+  loop
+    perform outbox.end_unexposed(due, 'expired', 'expiry');
+    ended := ended + 1;
+  end loop;
   return ended;
 end $$;
 
@@ -256,13 +280,13 @@ declare
   moved int;
 begin
   with stale as materialized (
-    select p.receiver_id, p.lane, p.seq, t.requires_approval, t.policy_version
+    select p.receiver_id, p.lane, p.seq, t.requires_approval, t.policy_version, i.expires_at
     from outbox.tool t join outbox.pending p on p.receiver_id = t.receiver_id and p.policy_version <> t.policy_version
       and p.state in ('proposed', 'authorized')
     join outbox.intent i on i.seq = p.seq and i.tool = t.name
     limit p_limit for no key update of p skip locked
   ), m as (
-    update outbox.pending p set policy_version = s.policy_version, approval_id = null, cause = 'policy_changed',
+    update outbox.pending p set policy_version = s.policy_version, approval_id = null, expires_at = s.expires_at, cause = 'policy_changed',
       state = (case when s.requires_approval then 'proposed' else p.state::text end)::outbox.state
     from stale s where p.receiver_id = s.receiver_id and p.lane = s.lane and p.seq = s.seq returning p.seq
   )

@@ -41,7 +41,9 @@ begin
   insert into outbox.approval (seq, digest, decision, policy_version, expires_at, decided_by, reason)
     select held.seq, p_digest, 'approved', t.policy_version, p_expires_at, p_by, p_reason from outbox.tool t where t.name = i.tool
     returning approval_id into id;
+  -- A row that waited for a person (its back-off is endless) is due again; any other keeps its date.
   update outbox.pending p set state = 'authorized', approval_id = id, cause = null, expires_at = least(i.expires_at, p_expires_at),
+      next_at = case when p.next_at = 'infinity' then greatest(outbox.now(), i.not_before) else p.next_at end,
       policy_version = (select t.policy_version from outbox.tool t where t.name = i.tool)
     where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
   delete from outbox.doubt d where d.seq = held.seq;
@@ -73,9 +75,6 @@ begin
   if held.state not in ('proposed', 'authorized') then
     raise exception 'operation seq % is % and may hide an effect: it cannot be cancelled', held.seq, held.state
       using errcode = 'OB409', hint = 'It is looked up, or a person decides: outbox why, outbox resolve';
-  end if;
-  if exists (select from outbox.evidence e where e.seq = held.seq and e.kind = 'receipt') then
-    raise exception 'a receipt exists for operation seq %', held.seq using errcode = 'OB409', hint = 'See: outbox show';
   end if;
   delete from outbox.pending p where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
   delete from outbox.doubt d where d.seq = held.seq;
@@ -141,16 +140,18 @@ declare
 begin
   select o.* into t from outbox.tool o join outbox.intent i on i.tool = o.name where i.seq = held.seq;
   if held.state = 'authorized' then
-    if held.cause = 'contradiction' then
-      raise exception 'a receipt exists for operation %', p_operation_id using errcode = 'OB409', hint = 'See: outbox show ' || p_operation_id;
-    end if;
-    update outbox.pending p set next_at = outbox.now() where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+    update outbox.pending p set next_at = greatest(outbox.now(), i.not_before) from outbox.intent i
+      where i.seq = p.seq and p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
     delete from outbox.doubt d where d.seq = held.seq;
     perform outbox.ring(held.receiver_id, held.lane, held.seq);
     perform outbox.record_act('retry', p_tenant_id || ' ' || p_operation_id, p_by, 'the back-off was ended');
     return 'authorized';
   elsif held.state <> 'unknown' then
     raise exception 'operation % is %', p_operation_id, held.state using errcode = 'OB409';
+  elsif outbox.proven(held.seq) then
+    raise exception 'a receipt exists for operation %', p_operation_id using errcode = 'OB409', hint = 'See: outbox show ' || p_operation_id;
+  elsif held.policy_version <> t.policy_version then
+    raise exception 'operation % was permitted under another policy; it may not be sent again', p_operation_id using errcode = 'OB409';
   elsif held.expires_at <= outbox.now() then
     raise exception 'the permission of operation % has ended; it may not be sent again', p_operation_id using errcode = 'OB409';
   elsif not (t.repeat_safe or outbox.resend_open(held, t)) then

@@ -66,7 +66,7 @@ create function outbox.expedite(p_tenant_id text, p_operation_id text, p_by text
 declare
   held outbox.pending := outbox.held(p_tenant_id, p_operation_id);
 begin
-  if held.state <> 'authorized' or held.cause = 'contradiction' then
+  if held.state <> 'authorized' then
     raise exception 'operation % is %: only an authorized one can be expedited', p_operation_id, held.state using errcode = 'OB409',
       hint = 'See: outbox why ' || p_operation_id;
   end if;
@@ -176,8 +176,9 @@ begin
   loop
     insert into outbox.pending (receiver_id, lane, seq, state, attempt, fence, begun_at, first_sent_at, resend_until, unresolved_at, next_at, ord,
         expires_at, policy_version, contract_id, cause)
-      values (lost.receiver_id, lost.lane, lost.seq, 'unknown', 1, 0, outbox.now(), lost.created_at, lost.created_at, lost.created_at,
-        outbox.now(), outbox.ordering_hash(lost.tenant_id, lost.ordering_key), lost.expires_at, lost.policy_version, lost.contract_id, 'unplaced')
+      select lost.receiver_id, lost.lane, lost.seq, 'unknown', 1, 0, outbox.now(), lost.created_at, lost.created_at, lost.created_at,
+        outbox.now(), outbox.ordering_hash(lost.tenant_id, lost.ordering_key), lost.expires_at, lost.policy_version, lost.contract_id, 'unplaced'
+      where not exists (select from outbox.outcome o where o.seq = lost.seq) -- another repair placed it, and it has ended
       on conflict do nothing;
     continue when not found;
     perform outbox.doubt_upsert(lost.seq, lost.receiver_id, lost.lane, 1, outbox.now(), lost.settle, 'look', outbox.now(), false, false, null);
