@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 
-from outbox.apply import apply
 from outbox.demo.programs import Program, Programs
 from outbox.embedded import Server
 from outbox.migrate import create_database, upgrade
+from outbox.registry import apply
 from outbox.settings import Configuration, config_path, load_configuration
 from outbox.store import Store
 

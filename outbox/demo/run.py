@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from outbox.apply import apply
 from outbox.demo.breaking import Breakage, kill_in_flight, pause_in_flight, until
 from outbox.demo.faults import FaultPlan
 from outbox.demo.ledger import Effect, Ledger
@@ -24,6 +23,7 @@ from outbox.demo.programs import Program
 from outbox.demo.verdict import judge, show
 from outbox.demo.world import World, demo_config, store, world
 from outbox.errors import OutboxError
+from outbox.registry import apply
 from outbox.settings import load_configuration
 from outbox.store import Store
 
