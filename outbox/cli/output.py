@@ -1,0 +1,110 @@
+"""
+What the commands print: JSON with stable names, tables on a terminal, tab-separated lines into a pipe.
+
+Text that comes from elsewhere (arguments, answers of receivers, notes) is cleaned of everything that a terminal obeys.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from outbox.decide import FOREVER
+from outbox.outcome import storable
+
+CELL_BYTES_MAX: Final = 10_000
+
+
+def write_json(document: Any) -> None:
+    """Print one JSON document; in lines on a terminal, in one line elsewhere."""
+    indent = 2 if sys.stdout.isatty() else None
+    sys.stdout.write(json.dumps(plain(document), ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """Turn values into what JSON has: dates in UTC (RFC 3339), bytes in hexadecimal digits, "forever" for infinity."""
+    match value:
+        case Mapping():
+            return {str(name): plain(part) for name, part in value.items()}
+        case str() | bool() | int() | None:
+            return value
+        case datetime():
+            return "forever" if value == FOREVER else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case float():
+            return "forever" if math.isinf(value) else value
+        case bytes() | memoryview():
+            return bytes(value).hex()
+        case UUID():
+            return str(value)
+        case Sequence():
+            return [plain(part) for part in value]
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def safe(value: Any) -> str:
+    """A value as text that is safe to print: control characters are replaced, line feeds too."""
+    if value is None:
+        return ""
+    text = plain(value)
+    if not isinstance(text, str):
+        text = json.dumps(text, ensure_ascii=False)
+    return storable(text, CELL_BYTES_MAX).replace("\n", " ").replace("\t", " ")
+
+
+def write_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> None:
+    """Print rows: a table on a terminal, else a header and lines whose cells are separated by tabs."""
+    if not sys.stdout.isatty():
+        for row in (columns, *rows):
+            sys.stdout.write("\t".join(map(safe, row)) + "\n")
+        return
+    if not rows:
+        say(empty)
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(safe(cell)) for cell in row))
+    Console().print(table)
+
+
+def write_facts(facts: Mapping[str, Any]) -> None:
+    """Print names and values, one a line; what is empty is left out."""
+    shown = {name: safe(value) for name, value in facts.items() if value not in (None, "", [], {})}
+    width = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        sys.stdout.write(f"{name.ljust(width)}  {value}\n")
+
+
+def write_section(title: str, lines: Sequence[str]) -> None:
+    """Print a heading and sentences below it; nothing if there are none."""
+    if not lines:
+        return
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console.print(Text(title, style="bold"))
+    for line in lines:
+        console.print(Text(f"  {safe(line)}"))
+
+
+def say(line: str) -> None:
+    """Print one line for people."""
+    sys.stdout.write(f"{storable(line, CELL_BYTES_MAX)}\n")
+
+
+def complain(message: str, hint: str | None, details: Sequence[str] = ()) -> None:
+    """Print an error for people, on stderr."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), storable(message, CELL_BYTES_MAX)))
+    for detail in details:
+        console.print(Text(f"  {storable(detail, CELL_BYTES_MAX)}"))
+    if hint:
+        console.print(Text.assemble(("hint: ", "bold"), storable(hint, 10 * CELL_BYTES_MAX)))
