@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from outbox.states import State
 from tests.architecture.sources import PRODUCTION, TESTS, name_of, tree_of
 
 # Who runs SQL, and why. All of it lies in outbox/sql/*.sql and migrations/**.sql, except what is said here.
@@ -72,6 +73,14 @@ def test_every_exception_for_sql_is_still_needed(place: str) -> None:
 )
 def test_the_rule_tells_sql_from_prose(text: str, is_sql: bool) -> None:
     assert bool(STATEMENT.fullmatch(text)) is is_sql
+
+
+@pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
+def test_only_the_rules_name_a_state(path: Path) -> None:
+    """Who reads a state passes it on or asks `outbox.states`; what follows from it is decided in one place."""
+    if not name_of(path).startswith(("outbox/states.py", "outbox/decide/")):
+        names = [ast.unparse(node) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)]
+        assert [name for name in names if name in {f"State.{state.name}" for state in State}] == []
 
 
 def test_a_broad_except_exists_only_at_the_edge_of_an_attempt() -> None:
