@@ -1,0 +1,54 @@
+"""What follows when this process itself refuses to send: nothing left, and trying again would change nothing."""
+
+from typing import Final
+
+from outbox.contract import Wiring
+from outbox.decide.attempt import Transition
+from outbox.decide.facts import Step
+from outbox.states import Cause, State
+
+# The operation is not what was permitted: it ends where it hides nothing.
+_ENDS: Final = frozenset({Cause.TAMPERED})
+# The configuration is not what the operation was exposed under, or cannot express it: somebody corrects it.
+_WAITS: Final = frozenset({Cause.TARGET_CHANGED, Cause.SCOPE_CHANGED, Cause.NO_ROUTE})
+# Where no contract could be read there is no back-off to obey either. Another release, or the next minute, may read it.
+_UNREADABLE_SECONDS: Final = 30.0
+
+
+def after_refusal(cause: Cause, *, wiring: Wiring, earlier_unresolved: bool) -> Transition:
+    """
+    Decide what follows from a refusal of our own, before the first byte. Pure.
+
+    The attempt is withdrawn in every case. An earlier one that is unresolved stays so: it is looked up or a person
+    decides, and there is no resend, which would be refused again. Raises ValueError for another cause.
+    """
+    if cause not in _ENDS | _WAITS:
+        raise ValueError(f"{cause} is no reason to refuse an attempt")
+    alarm = cause in _ENDS
+    if earlier_unresolved:
+        looks = wiring.lookup is not None
+        return Transition(
+            state=State.UNKNOWN,
+            cause=cause,
+            withdraw=True,
+            step=Step.LOOK if looks else Step.PERSON,
+            delay_seconds=0.0,
+            no_more_resends=True,
+            alarm=alarm,
+        )
+    if cause in _ENDS:
+        return Transition(state=State.REJECTED, cause=cause, withdraw=True, alarm=True)
+    return Transition(state=State.AUTHORIZED, cause=cause, withdraw=True, step=Step.PERSON, delay_seconds=0.0)
+
+
+def after_unreadable(*, earlier_unresolved: bool) -> Transition:
+    """Decide what follows where the contract version of an attempt could not be read or understood. Pure."""
+    if earlier_unresolved:
+        return Transition(
+            state=State.UNKNOWN,
+            cause=Cause.NOT_SENT,
+            withdraw=True,
+            step=Step.LOOK,
+            delay_seconds=_UNREADABLE_SECONDS,
+        )
+    return Transition(state=State.AUTHORIZED, cause=Cause.NOT_SENT, withdraw=True, delay_seconds=_UNREADABLE_SECONDS)

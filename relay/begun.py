@@ -1,0 +1,103 @@
+"""An attempt at its two ends: a row whose exposure is committed, and what became of it."""
+
+import math
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+from outbox.contract import Wiring
+from outbox.decide.attempt import Transition
+from outbox.digest import intent_digest
+from outbox.outcome import Outcome
+from relay.gate import Terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A row as the begin statement returned it. `sent_at` is when that statement was sent, in `boottime()`."""
+
+    seq: int
+    attempt: int
+    tenant_id: str
+    operation_id: str
+    tool: str
+    resource: str | None
+    arguments: str | None = field(repr=False)
+    content_type: str | None
+    body: bytes | None = field(repr=False)
+    expected_version: str | None
+    digest: bytes
+    approved_digest: bytes | None
+    traceparent: str | None
+    contract_id: int
+    contract_in_force: int
+    sent_key: UUID | None
+    wire_digest: bytes | None
+    first_sent_at: datetime
+    throttled: int
+    not_sent: int
+    ordered: bool
+    first_exposure: bool
+    in_doubt: bool
+    earlier_settled: bool
+    permission_left_seconds: float
+    window_left_seconds: float | None
+    sent_at: float
+
+    @classmethod
+    def of(cls, row: dict[str, Any], sent_at: float) -> Self:
+        """Read a row; what stands in it beside these columns is not the operation's."""
+        return cls(**{name: row[name] for name in cls.__slots__ if name != "sent_at"}, sent_at=sent_at)
+
+    @property
+    def true_digest(self) -> bytes:
+        """The digest of what would be executed, computed here and now."""
+        return intent_digest(
+            self.tenant_id,
+            self.operation_id,
+            self.tool,
+            self.resource,
+            self.expected_version,
+            self.arguments,
+            content_type=self.content_type,
+            body=self.body,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """An attempt that is over, with what follows from it."""
+
+    begun: Begun
+    outcome: Outcome
+    transition: Transition
+    sent_key: UUID | None = None
+    wire_digest: bytes | None = None
+    # Until when somebody else decides, where a resend was planned and nothing came of it.
+    patience_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A begun row with both versions of its contract: the one it is pinned to, and the one in force."""
+
+    begun: Begun
+    pinned: Wiring
+    in_force: Wiring
+
+    @property
+    def terms(self) -> Terms:
+        """Until when it may start. Everything counts from before the begin statement was sent."""
+        begun, window, sent_at = self.begun, self.begun.window_left_seconds, self.begun.sent_at
+        if window is None or (self.pinned.repeat_safe and self.in_force.repeat_safe):
+            window = math.inf
+        else:
+            # The statement judged by the version in force; where the pinned one keeps more free, that counts.
+            kept = self.pinned.margin_seconds + self.pinned.reach_seconds
+            window -= max(0.0, kept - self.in_force.margin_seconds - self.in_force.reach_seconds)
+        return Terms(
+            deadline_at=sent_at + self.pinned.deadline_seconds,
+            window_until=sent_at + window,
+            permission_until=sent_at + begun.permission_left_seconds,
+        )

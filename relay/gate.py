@@ -1,0 +1,67 @@
+"""What stands between a request that is ready and its first byte."""
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from outbox.lease import DeadMan, LocalLease, boottime
+from outbox.receivers import TooLate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """
+    Until when an attempt may start, in `boottime()`: all counted from before the begin statement was sent.
+
+    `deadline_at` is when the attempt is given up; the lease must outlast it. `window_until` is infinite where no
+    earlier attempt is unresolved: the window governs resends only.
+    """
+
+    deadline_at: float
+    window_until: float = math.inf
+    permission_until: float = math.inf
+
+    def refusal(self, now: float, lease: LocalLease) -> str | None:
+        """Say why the attempt must not start any more; None: it may."""
+        if now >= self.deadline_at:
+            return "its deadline passed before it could be sent"
+        if lease.until <= self.deadline_at:
+            return "the lease does not outlast its deadline"
+        if now >= self.window_until:
+            return "the window for resends has closed"
+        if now >= self.permission_until:
+            return "its permission has expired"
+        return None
+
+
+class LaneGate:
+    """The gate of one attempt. `lease` is asked at the last moment: it is renewed, or lost, while the attempt waits."""
+
+    __slots__ = ("_dead_man", "_key", "_lease", "_terms", "passed")
+
+    def __init__(
+        self, terms: Terms, lease: Callable[[], LocalLease], dead_man: DeadMan | None = None, key: Hashable = None
+    ) -> None:
+        self._terms = terms
+        self._lease = lease
+        self._dead_man = dead_man
+        self._key = key
+        self.passed = False
+        """The last check said yes: from then on bytes may have left."""
+
+    def sending(self) -> None:
+        """Arm the dead man's switch."""
+        if self._dead_man is not None:
+            self._dead_man.enter(self._key, self._lease())
+
+    def check(self) -> None:
+        """Raise TooLate unless lease, deadline, window and permission still cover this attempt."""
+        refusal = self._terms.refusal(boottime(), self._lease())
+        if refusal is not None:
+            raise TooLate(refusal)
+        self.passed = True
+
+    def sent(self) -> None:
+        """Disarm it."""
+        if self._dead_man is not None:
+            self._dead_man.leave(self._key)
