@@ -114,7 +114,7 @@ class Readers:
 
     async def configure(self, configs: Mapping[str, ReceiverConfig], looking: frozenset[str]) -> list[Problem]:
         """
-        Take a new configuration, and return why some receivers are not asked.
+        Take a new configuration, and return why some of those that are looked at cannot be asked.
 
         An unchanged receiver keeps its connections; a changed one is closed once it has answered what it was asked.
         """
@@ -128,7 +128,7 @@ class Readers:
                 if known is not None:
                     await self._retire(known)
                 known = self._readers[name] = self._opened(name, config, refused)
-            if known.problem:
+            if known.problem and name in looking:
                 problems.append(refused or Problem(f"receivers.{name}", known.problem, "not_opened"))
         return problems
 

@@ -1,0 +1,142 @@
+-- What a reconciler sends. Nothing here begins an attempt. A claim is a random token: every later write of a doubt row compares it, so
+-- whoever was overtaken (by another reconciler, by a relay that sends again, by a person) changes nothing.
+
+-- fragment: facts
+d.seq, d.receiver_id, d.tenant_id, i.operation_id, d.tool, i.resource, i.expected_version, i.traceparent, outbox.now() as now, d.next_at,
+d.since, d.last_exposed_at, d.gave_up_at, d.settle_at, d.reads, d.last_read_at, d.accepted, d.needs_person, d.step::text as step, d.reason,
+p.state::text as state, coalesce(p.attempt, d.attempt) as attempt, p.fence, p.cause, p.first_sent_at, p.unresolved_at, p.sent_key,
+p.throttled, p.not_sent, p.contract_id, p.policy_version is not distinct from t.policy_version as policy_holds,
+case when isfinite(p.resend_until) then p.resend_until end as resend_until, p.resend_until = 'infinity' as key_forever,
+case when isfinite(p.expires_at) then p.expires_at end as permission_until,
+case when isfinite(p.next_at) then p.next_at end as not_before, d.no_resend or p.next_at = 'infinity' as no_resend,
+exists (select from outbox.attempt a where a.seq = d.seq and a.cause = 'mismatch') as mismatch
+
+-- fragment: sources
+join outbox.intent i on i.seq = d.seq
+join outbox.tool t on t.name = i.tool
+left join outbox.pending p on p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq
+
+-- name: claim_doubt
+-- Claim what is due, oldest date first, each receiver up to its free places. The clock of the answer is not later than any read sent after it.
+with free as materialized (
+  select x.receiver_id, x.places from unnest(%(receiver_ids)s::int[], %(places)s::int[]) as x(receiver_id, places)
+), due as materialized (
+  select q.seq from free f cross join lateral (
+    select b.seq from outbox.doubt b
+    where b.receiver_id = f.receiver_id and b.next_at <= (select outbox.now())
+      and (b.claimed_until is null or b.claimed_until <= (select outbox.now()))
+    order by b.next_at limit f.places for no key update skip locked
+  ) q
+), mine as (
+  update outbox.doubt b set claimed_by = %(claim)s, claimed_until = outbox.now() + %(claim_seconds)s * interval '1 second'
+  from due u where b.seq = u.seq
+  returning b.*
+)
+select {{facts}} from mine d {{sources}} order by d.next_at, d.seq
+
+-- name: count_read
+-- A look has been made: count it, and read the operation again, as it is now. No row: the claim was overtaken.
+with mine as (
+  update outbox.doubt b set reads = b.reads + 1, last_read_at = %(sent_at)s where b.seq = %(seq)s and b.claimed_by = %(claim)s returning b.*
+)
+select {{facts}} from mine d {{sources}}
+
+-- name: read_claimed
+-- An operation as it is now. No row: the claim was overtaken.
+with mine as materialized (select b.* from outbox.doubt b where b.seq = %(seq)s and b.claimed_by = %(claim)s)
+select {{facts}} from mine d {{sources}}
+
+-- name: read_evidence
+-- What is known about some operations, oldest first. Of each the newest, but proof before everything else.
+select e.evidence_id, e.seq, e.attempt, e.fence, e.kind, e.verdict, e.external_id, e.receipt, e.duplicates, e.status, e.excerpt, e.request_id,
+  e.sent_at, e.observed_at, e.source, e.stated_by, e.note
+from unnest(%(seqs)s::bigint[]) as x(seq) cross join lateral (
+  select v.* from outbox.evidence v where v.seq = x.seq
+  order by (v.kind in ('receipt', 'not_sent', 'callback', 'statement') or v.verdict in ('confirmed', 'ended', 'partial')) desc, v.evidence_id desc
+  limit %(each_max)s
+) e
+order by e.evidence_id
+
+-- name: settle
+-- End an operation, or permit it again, on evidence: applied, moved (another attempt or state than was judged), or receipt (there is proof to the contrary).
+select outbox.settle(%(seq)s, %(attempt)s, %(to)s::outbox.state, %(cause)s, %(decided_by)s, %(evidence_id)s, %(external_id)s, %(receipt)s) as answer
+
+-- name: allow_resend
+-- Let the holder of the lane send again: applied, or moved.
+select outbox.allow_resend(%(seq)s, %(attempt)s, %(at)s, %(look_again_at)s) as answer
+
+-- name: reschedule
+-- Give a claim back with the date of the next look (null: none). A date that somebody else has set meanwhile stands: they know something new.
+update outbox.doubt b set step = %(step)s::outbox.step, needs_person = b.needs_person or %(step)s = 'person', reason = coalesce(%(reason)s::text, b.reason),
+  next_at = case when b.next_at = %(claimed_next_at)s then coalesce(%(next_at)s::timestamptz, 'infinity') else b.next_at end,
+  claimed_by = null, claimed_until = null
+where b.seq = %(seq)s and b.claimed_by = %(claim)s
+returning b.next_at <= outbox.now() as due
+
+-- name: release_claim
+-- Give a claim back; the operation stays due.
+update outbox.doubt b set claimed_by = null, claimed_until = null where b.seq = %(seq)s and b.claimed_by = %(claim)s returning b.seq
+
+-- name: release_claims
+-- Give claims back when stopping, so that another reconciler need not wait for them to run out.
+update outbox.doubt b set claimed_by = null, claimed_until = null
+from unnest(%(seqs)s::bigint[], %(claims)s::uuid[]) as x(seq, claim) where b.seq = x.seq and b.claimed_by = x.claim
+returning b.seq
+
+-- name: sweep_orphans
+-- The belt: attempts that run longer than any lease, deadline and margin become unknown, whoever holds their lane.
+select outbox.sweep_orphans(%(older_than_seconds)s * interval '1 second') as made
+
+-- name: forget
+-- Forget identities of purged operations whose tool keeps them for a time only.
+select outbox.forget(%(limit)s) as forgotten
+
+-- name: end_landings
+-- Remove the marks of ended operations of which nothing can land any more.
+with over as materialized (
+  select g.receiver_id, g.ord, g.seq from outbox.landing g where g.until <= (select outbox.now()) limit %(limit)s
+), gone as (
+  delete from outbox.landing g using over o where g.receiver_id = o.receiver_id and g.ord = o.ord and g.seq = o.seq returning 1
+)
+select count(*) as ended from gone
+
+-- name: count_contradictions
+-- Contradicting evidence above an id, as far as one step goes; how much of it is too young to be passed: a lower id may still be committed.
+with part as materialized (
+  select e.evidence_id, e.observed_at > outbox.now() - %(young_seconds)s * interval '1 second' as young
+  from outbox.evidence e where e.evidence_id > %(after)s order by e.evidence_id limit %(limit)s
+), step as materialized (
+  select count(*) as seen, coalesce(max(p.evidence_id), %(after)s) as upto, coalesce(min(p.evidence_id) filter (where p.young) - 1, max(p.evidence_id), %(after)s) as passed
+  from part p
+)
+select s.seen, s.passed, count(distinct x.evidence_id) filter (where x.evidence_id <= s.passed) as settled,
+  count(distinct x.evidence_id) filter (where x.evidence_id > s.passed) as young
+from step s left join outbox.contradiction x on x.evidence_id > %(after)s and x.evidence_id <= s.upto
+group by s.seen, s.passed
+
+-- name: count_doubt
+-- How much is in doubt, how much of it waits for a person, how much is late, and how old the oldest is.
+select count(*) as open, count(*) filter (where d.needs_person) as needs_person,
+  count(*) filter (where d.next_at < outbox.now() - %(late_seconds)s * interval '1 second') as late,
+  coalesce(extract(epoch from outbox.now() - min(d.since)), 0)::float8 as oldest_seconds
+from outbox.doubt d
+
+-- name: count_lanes
+-- Lanes that nobody holds although something is open in them.
+select count(*) as unheld from outbox.lane n
+where n.expires_at < outbox.now() and exists (select from outbox.pending p where p.receiver_id = n.receiver_id and p.lane = n.lane)
+
+-- name: find_unplaced
+-- Intents above a floor that are neither open nor ended, as far as one step goes, and how far the floor rises: not past the first of them, nor
+-- past young ones, below which a lower seq may still be committed.
+with part as materialized (
+  select i.seq, i.created_at > outbox.now() - %(young_seconds)s * interval '1 second' as young
+  from outbox.intent i where i.seq > %(after)s order by i.seq limit %(limit)s
+), lost as materialized (
+  select p.seq from part p
+  where not exists (select from outbox.outcome o where o.seq = p.seq)
+    and not exists (select from outbox.place_of(p.seq) w join outbox.pending q on q.receiver_id = w.receiver_id and q.lane = w.lane and q.seq = p.seq)
+)
+select count(*) as seen, (select count(*) from lost) as found, (select min(l.seq) from lost l) as first,
+  coalesce(least(min(p.seq) filter (where p.young) - 1, (select min(l.seq) from lost l) - 1, max(p.seq)), %(after)s) as passed
+from part p

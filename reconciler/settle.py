@@ -1,0 +1,175 @@
+"""
+One operation in doubt, from its claim to what is written about it: at most one look, and one decision.
+
+The rules are `outbox.decide`; what is kept of a look is `keep.py`; what is written is `act.py`. Here is their order.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from outbox import digest
+from outbox.contract import Wiring
+from outbox.decide import Authorize, Decision, Look, Person, Reject, Step, Succeed, next_step
+from outbox.errors import NotFound
+from outbox.evidence import Evidence, Verdict
+from outbox.lease import boottime
+from outbox.observe import Meters, emit
+from outbox.receivers import Question
+from outbox.registry import Registry
+from outbox.states import State
+from outbox.store import Store
+from reconciler.act import Acts, Claim, Done, name
+from reconciler.doubt import Doubt
+from reconciler.keep import is_worth_keeping, keep, read_evidence
+from reconciler.lookup import Readers
+
+# New proof may come in while a decision is written. It does not do so for ever.
+ROUNDS_MAX: Final = 3
+# Where the database does not accept what was decided, over and over.
+DISPUTED_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The contract versions that an operation is judged by: the pinned one, and the one in force."""
+
+    pinned: Wiring
+    in_force: Wiring
+
+    def decide(self, claim: Claim, *more: Evidence) -> Decision:
+        doubt = claim.doubt
+        return next_step(doubt.facts(), self.pinned, [*claim.evidence, *more], doubt.now, in_force=self.in_force)
+
+
+class Settler:
+    """Takes claimed operations as far as they get. Holds no state of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        readers: Readers,
+        registry: Callable[[], Registry],
+        meters: Meters,
+        *,
+        instance_id: UUID,
+        look_seconds_max: float,
+    ) -> None:
+        self._store = store
+        self._readers = readers
+        self._registry = registry
+        self._meters = meters
+        self._acts = Acts(store, meters)
+        self._instance_id = instance_id
+        self._look_seconds_max = look_seconds_max
+
+    async def settle(self, claim: Claim) -> Done:
+        """
+        Take one operation as far as it gets now.
+
+        Raises DatabaseError, NotFound and SchemaMismatch; the claim then stands until it has run out.
+        """
+        rules = await self._rules(claim.doubt)
+        looked = False
+        for _ in range(ROUNDS_MAX):
+            if not claim.doubt.is_unknown:
+                return await self._leave_to_its_holder(claim, rules)
+            decision = rules.decide(claim)
+            if not looked and _is_due(decision, claim.doubt.now):
+                looked = True
+                if (found := await self._look(claim, rules)) is None:
+                    return self._acts.overtaken(claim)
+                claim = found
+                if not claim.doubt.is_unknown:
+                    return await self._leave_to_its_holder(claim, rules)
+                decision = rules.decide(claim)
+            if (done := await self._acts.act(claim, decision)) is not None:
+                return done
+            if (reread := await self._read_again(claim)) is None:
+                return self._acts.overtaken(claim)
+            claim = reread
+        # There is evidence that the rules do not take for proof and the database does not let us ignore.
+        emit("alarm", reason="decision and evidence disagree", **name(claim.doubt))
+        return await self._acts.reschedule(claim, Done.LATER, Step.LOOK, _later(claim.doubt, DISPUTED_SECONDS))
+
+    async def _look(self, claim: Claim, rules: _Rules) -> Claim | None:
+        """Ask once, keep what is worth keeping, and return everything as it is now. None: the claim was overtaken."""
+        doubt = claim.doubt
+        # The database's clock when this was claimed: the read leaves later than that, however long it takes to leave.
+        sent_at = doubt.now
+        started = boottime()
+        observation = await self._readers.ask(claim.receiver, self._question(doubt, rules.pinned))
+        self._meters.observe("look_seconds", boottime() - started, receiver=claim.receiver)
+        self._meters.count("looks", receiver=claim.receiver, verdict=observation.verdict)
+        if observation.verdict is Verdict.UNKNOWN:
+            emit("look_failed", reason=observation.note, status=observation.answer.status, **name(doubt))
+        seen = doubt.looked(observation, sent_at)
+        now = await self._read_again(claim, "count_read", sent_at=sent_at)
+        known = claim.evidence if now is None else now.evidence
+        if is_worth_keeping(seen, known) or (now is not None and _rests_on(seen, now, rules)):
+            seen = replace(seen, id=await keep(self._store, doubt.seq, seen))
+        if seen.duplicates:
+            emit("contradiction_found", evidence_id=seen.id, count=seen.duplicates + 1, **name(doubt))
+        return None if now is None else replace(now, evidence=[*known, seen])
+
+    async def _leave_to_its_holder(self, claim: Claim, rules: _Rules) -> Done:
+        """An attempt runs: whoever made it says how it went, and else the belt does. Other states hide nothing."""
+        doubt, step = claim.doubt, Step(claim.doubt.step)
+        if doubt.state != State.EXECUTING:
+            return await self._acts.reschedule(claim, Done.PARKED, step, None)
+        over = _later(doubt, rules.pinned.receiver.lease + rules.pinned.deadline_seconds)
+        return await self._acts.reschedule(claim, Done.EXECUTING, step, over)
+
+    async def _read_again(self, claim: Claim, statement: str = "read_claimed", **given: datetime) -> Claim | None:
+        rows = await self._store.rows(statement, Doubt, seq=claim.doubt.seq, claim=claim.token, **given)
+        if not rows:
+            return None
+        known = await read_evidence(self._store, [claim.doubt.seq])
+        return replace(claim, doubt=rows[0], evidence=known[claim.doubt.seq])
+
+    async def _rules(self, doubt: Doubt) -> _Rules:
+        registry = self._registry()
+        if (tool := registry.tools.get(doubt.tool)) is None:
+            raise NotFound(f"The tool {doubt.tool!r} was applied after the registry was last read here.")
+        pinned = tool.wiring if doubt.contract_id is None else await registry.wiring(doubt.contract_id)
+        return _Rules(pinned, tool.wiring)
+
+    def _question(self, doubt: Doubt, wiring: Wiring) -> Question:
+        key = doubt.sent_key or digest.sent_key(self._instance_id, doubt.tenant_id, doubt.tool, doubt.operation_id)
+        return Question(
+            seq=doubt.seq,
+            tenant_id=doubt.tenant_id,
+            operation_id=doubt.operation_id,
+            tool=doubt.tool,
+            resource=doubt.resource,
+            sent_key=str(key),
+            wiring=wiring,
+            deadline_seconds=min(wiring.deadline_seconds, self._look_seconds_max),
+            expected_version=doubt.expected_version,
+            traceparent=doubt.traceparent,
+        )
+
+
+def _later(doubt: Doubt, seconds: float) -> datetime:
+    return doubt.now + timedelta(seconds=seconds)
+
+
+def _is_due(decision: Decision, now: datetime) -> bool:
+    """Whether a look is to be made now: a regular one, or the slow one of an operation that waits for a person."""
+    match decision:
+        case Look(at):
+            return at <= now
+        case Person(look_at=look_at):
+            return look_at is not None and look_at <= now
+        case _:
+            return False
+
+
+def _rests_on(seen: Evidence, claim: Claim, rules: _Rules) -> bool:
+    """Whether the decision with this look is made because of it: then it must be kept, and named as the proof."""
+    if not claim.doubt.is_unknown:
+        return False
+    decision = rules.decide(claim, seen)
+    return isinstance(decision, Succeed | Reject | Authorize) and decision.evidence is seen

@@ -1,0 +1,156 @@
+"""
+Claiming what is due, for every receiver at once, and settling it.
+
+Each receiver has a few places of its own, and a claim fills only free ones. So a receiver that does not answer fills
+its own places and delays nobody else's operations; and what is claimed is worked on at once: a claim never waits in a
+queue while it runs out.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from outbox import crashpoints
+from outbox.errors import DatabaseUnavailable, OutboxError
+from outbox.observe import Meters, emit
+from outbox.registry import Registry
+from outbox.store import Store
+from reconciler.act import Claim, Done, name
+from reconciler.doubt import Doubt
+from reconciler.keep import read_evidence
+from reconciler.settle import Settler
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is taken on: `places` per receiver, `batch_max` per statement, each claim for `claim_seconds`."""
+
+    places: int
+    batch_max: int
+    claim_seconds: float
+
+
+class Sweep:
+    """The operations that this process works on."""
+
+    def __init__(
+        self, store: Store, settler: Settler, registry: Callable[[], Registry], meters: Meters, bounds: Bounds
+    ) -> None:
+        self._store = store
+        self._settler = settler
+        self._registry = registry
+        self._meters = meters
+        self._bounds = bounds
+        self._running: dict[asyncio.Task[Done], Claim] = {}
+        self._turn = 0
+
+    async def run_once(self) -> Mapping[Done, int]:
+        """Claim what is due, work on it to the end, and say how often each thing came of it."""
+        counts: Counter[Done] = Counter()
+        await self._claim()
+        while self._running:
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            counts.update(self._collect())
+        return counts
+
+    async def run(self, stop: asyncio.Event, poll_seconds: float) -> None:
+        """
+        Claim and work until told to stop, then return with what is running still running.
+
+        Raises DatabaseUnavailable, from a claim or from the work on one; the work on others goes on.
+        """
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            while not stop.is_set():
+                backlog = await self._claim()
+                waited = {stopping, *self._running} if backlog else {stopping}
+                await asyncio.wait(waited, timeout=poll_seconds, return_when=asyncio.FIRST_COMPLETED)
+                self._collect()
+        finally:
+            stopping.cancel()
+
+    async def finish(self, grace_seconds: float, at_once: asyncio.Event) -> None:
+        """Let the work end within a grace time, or not even that; cancel the rest, and give back what is claimed."""
+        claims = list(self._running.values())
+        if not claims:
+            return
+        waits: set[asyncio.Task[Any]] = {
+            asyncio.create_task(asyncio.wait(self._running)),
+            asyncio.create_task(at_once.wait()),
+        }
+        await asyncio.wait(waits, timeout=grace_seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*waits, *self._running):
+            task.cancel()
+        await asyncio.gather(*waits, *self._running, return_exceptions=True)
+        self._running.clear()
+        # All of them: the claim of work that failed would stand, too, until it has run out.
+        await self._store.dicts(
+            "release_claims", seqs=[claim.doubt.seq for claim in claims], claims=[claim.token for claim in claims]
+        )
+
+    # ------------------------------------------------------------------------------------------------------ claiming
+
+    async def _claim(self) -> bool:
+        """Fill free places. True if there may be more than there was room for."""
+        receivers = {entry.receiver_id: entry.name for entry in self._registry().receivers.values()}
+        places = self._free_places(list(receivers))
+        if not places:
+            return True
+        token = uuid4()
+        crashpoints.reach("before_claim_doubt")
+        doubts = await self._store.rows(
+            "claim_doubt",
+            Doubt,
+            receiver_ids=list(places),
+            places=list(places.values()),
+            claim=token,
+            claim_seconds=self._bounds.claim_seconds,
+        )
+        if not doubts:
+            return False
+        crashpoints.reach("after_claim_doubt")
+        known = await read_evidence(self._store, [doubt.seq for doubt in doubts])
+        for doubt in doubts:
+            claim = Claim(token, receivers[doubt.receiver_id], doubt, known[doubt.seq])
+            self._running[asyncio.create_task(self._settler.settle(claim))] = claim
+        claimed = Counter(doubt.receiver_id for doubt in doubts)
+        return any(claimed[receiver_id] == free for receiver_id, free in places.items())
+
+    def _free_places(self, receivers: list[int]) -> dict[int, int]:
+        """Free places by receiver, no more than one statement claims; whose turn it is to come first goes round."""
+        busy = Counter(claim.doubt.receiver_id for claim in self._running.values())
+        self._turn = (self._turn + 1) % max(len(receivers), 1)
+        left, places = self._bounds.batch_max, {}
+        for receiver_id in receivers[self._turn :] + receivers[: self._turn]:
+            free = min(self._bounds.places - busy[receiver_id], left)
+            if free > 0:
+                places[receiver_id] = free
+                left -= free
+        return places
+
+    def _collect(self) -> list[Done]:
+        """What came of the work that has ended. Raises DatabaseUnavailable if that is what ended some of it."""
+        ended = {task: claim for task, claim in self._running.items() if task.done()}
+        lost: DatabaseUnavailable | None = None
+        results: list[Done] = []
+        for task, claim in ended.items():
+            del self._running[task]
+            if (error := task.exception()) is None:
+                results.append(task.result())
+            elif isinstance(error, DatabaseUnavailable):
+                lost = error
+            else:
+                results.append(self._failed(claim, error))
+        if lost is not None:
+            raise lost
+        return results
+
+    def _failed(self, claim: Claim, error: BaseException) -> Done:
+        """One operation that cannot be judged stops no other. Its claim stands, so it is not tried again at once."""
+        reason = error.message if isinstance(error, OutboxError) else type(error).__name__
+        emit("alarm", error=reason, **name(claim.doubt))
+        self._meters.count("operations_failed")
+        return Done.FAILED
