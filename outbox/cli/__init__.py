@@ -1,9 +1,9 @@
 """
 The command `outbox`.
 
-One module per kind of act: `setup` (init, migrate, apply, contracts), `write` (put), `read` (list, stuck, show, why),
-`act` (resolve, retry, cancel, approve, revoke), `run` (relay, reconciler, demo, dev). A module is imported when one of
-its commands is called: `outbox --help` waits for no driver.
+One module per kind of act: `setup` (init, migrate, apply, contracts), `write` (put), `lists` (list), `stuck`, `read`
+(show, why), `act` (resolve, retry, cancel, approve, revoke), `run` (relay, reconciler, demo, dev). A module is imported
+when one of its commands is called: `outbox --help` waits for no driver.
 
 Exit codes: 0 done, 2 usage, 3 not found, 4 refused, 5 database, 6 conflict; 1 is a fault of this program.
 """
@@ -31,8 +31,8 @@ COMMANDS = {
         "put": ("write", "Put one intent."),
     },
     "Look": {
-        "list": ("read", "List operations, the newest first."),
-        "stuck": ("read", "List what will not move on its own, or is late."),
+        "list": ("lists", "List operations, the newest first."),
+        "stuck": ("stuck", "List what will not move on its own, or is late."),
         "show": ("read", "Show everything about one operation."),
         "why": ("read", "Explain one operation in sentences."),
     },

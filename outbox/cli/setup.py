@@ -6,9 +6,10 @@ from typing import Any, Final
 import click
 
 from outbox.cli.commands import act
-from outbox.cli.output import safe, say, write_json, write_section, write_table
+from outbox.cli.output import say, write_json, write_section, write_table
 from outbox.cli.session import Session
 from outbox.errors import ConfigError, NotFound, Refused, SchemaMismatch
+from outbox.inspect.words import span
 from outbox.os_user import os_user
 from outbox.settings import config_path
 
@@ -210,7 +211,7 @@ def contracts_command(session: Session, tool: str | None, *, from_file: bool) ->
             [
                 *(f"provided that {condition}" for condition in item["conditions"]),
                 f"rests on: {'; '.join(item['clauses'])}",
-                f"a doubt has ended, or a person is asked, within {safe(item['doubt_ends_within_seconds'])} s",
+                f"a doubt has ended, or a person is asked, within {span(item['doubt_ends_within_seconds'])}",
                 *(["every operation needs an approval"] if item["requires_approval"] else []),
                 *([] if item["stated"] else ["warning: no contract is stated, so nothing is promised"]),
             ],

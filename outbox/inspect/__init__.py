@@ -7,12 +7,14 @@ Who authorized what, on which version, how often it was tried, what evidence the
 - `read_dossier`: everything that is known about it (`dossier.py`).
 - `next_of`: what happens next, when, and why (`ahead.py`).
 - `may_it_happen_twice`: what a retry would risk (`twice.py`).
+- `document`: all of it with stable names (`document.py`).
 - `explain`: all of it in sentences (`explain.py`).
 
 Nothing here decides: it asks `outbox.decide` and `outbox.guarantee`, as the daemons do.
 """
 
 from outbox.inspect.ahead import NextStep, next_of
+from outbox.inspect.document import document, tombstone
 from outbox.inspect.dossier import Dossier, read_dossier
 from outbox.inspect.explain import Explanation, explain
 from outbox.inspect.find import Found, find
@@ -28,9 +30,11 @@ __all__ = [
     "Found",
     "NextStep",
     "Twice",
+    "document",
     "explain",
     "find",
     "may_it_happen_twice",
     "next_of",
     "read_dossier",
+    "tombstone",
 ]

@@ -154,7 +154,8 @@ order by p.seq desc limit %(limit)s
 -- Doubts that a person must end, or that are late, the oldest first.
 select v.tenant_id, v.operation_id, v.tool, v.state::text as state, v.cause, v.attempt, d.seq, d.since, d.settle_at, d.needs_person, d.reason,
   d.step::text as step, case when isfinite(d.next_at) then d.next_at end as next_at, d.reads,
-  extract(epoch from outbox.now() - d.since)::float8 as age_seconds, d.claimed_until > outbox.now() as being_looked_at,
+  extract(epoch from outbox.now() - d.since)::float8 as age_seconds,
+  case when isfinite(d.next_at) then greatest(extract(epoch from outbox.now() - d.next_at), 0) else 0 end::float8 as late_seconds,
   (select count(*) from (select from outbox.pending b where b.receiver_id = d.receiver_id and b.ord = v.ord and b.seq > d.seq limit 1000) as x) as blocks
 from outbox.doubt d join (select s.seq, s.tenant_id, s.operation_id, s.tool, s.state, s.cause, s.attempt, q.ord from outbox.operation s
   left join outbox.pending q on q.receiver_id = s.receiver_id and q.lane = s.lane and q.seq = s.seq) v on v.seq = d.seq

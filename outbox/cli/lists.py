@@ -1,0 +1,87 @@
+"""list: operations, the newest first."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from outbox.cli.commands import act
+from outbox.cli.pages import LIMIT_MAX, print_page
+from outbox.cli.session import Session
+from outbox.duration import parse_duration
+from outbox.inspect import STATEMENTS
+from outbox.states import TERMINAL, State
+
+
+@act("list")
+@click.option("--resource", help="Those that act on this resource.")
+@click.option("--tool", help="Those of this tool.")
+@click.option("--state", type=click.Choice([state.value for state in State]), help="Those in this state.")
+@click.option("--since", help='Those put since then: a date (RFC 3339) or a span such as "24h".')
+@click.option("--external-id", help="Those that the receiver calls so.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True)
+@click.option("--cursor", help="Where the last page ended (its `next`).")
+def list_command(session: Session, *, limit: int, cursor: str | None, since: str | None, **filters: Any) -> None:
+    """
+    List operations, the newest first.
+
+    \b
+    Examples:
+      outbox list --state unknown
+      outbox list --tenant shop --tool mail.send --since 24h
+      outbox list --external-id re_12345 --json
+    """  # noqa: D301
+    parameters = filters | {
+        "tenant_id": session.tenant,
+        "since": _since(since),
+        "before": _number(cursor),
+        "limit": limit + 1,
+    }
+    rows = session.run(_list(session, parameters))
+    items = [{name: row[name] for name in row if name != "seq"} for row in rows[:limit]]
+    following = str(rows[limit - 1]["seq"]) if len(rows) > limit else None
+    columns = (
+        "tenant_id",
+        "operation_id",
+        "state",
+        "cause",
+        "tool",
+        "resource",
+        "attempt",
+        "created_at",
+        "external_id",
+    )
+    print_page(session, columns, items, following, empty="No operations.")
+
+
+async def _list(session: Session, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    # What is open is found in what is open, however long the history is; an end, and an external id, in the history.
+    state = parameters["state"]
+    is_open = state is not None and State(state) not in TERMINAL and parameters["external_id"] is None
+    if is_open:
+        del parameters["external_id"]
+    async with session.store(*STATEMENTS) as store:
+        return await store.dicts("list_open" if is_open else "list_operations", **parameters)
+
+
+def _since(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
+        except (ValueError, OverflowError):
+            raise click.BadParameter(
+                'write a date (2026-11-30T08:00:00Z) or a span ("24h")', param_hint="--since"
+            ) from None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit()):
+        raise click.BadParameter("it is the `next` of an earlier page", param_hint="--cursor")
+    return int(cursor)

@@ -1,0 +1,23 @@
+"""Lists: one page of items, and where the next one begins."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from outbox.cli.output import write_json, write_table
+from outbox.cli.session import Session
+
+LIMIT_MAX: Final = 1_000
+
+
+def print_page(
+    session: Session, columns: Sequence[str], items: Sequence[Mapping[str, Any]], following: str | None, *, empty: str
+) -> None:
+    """Print a page: with --json as `{"items": [...], "next": cursor}`."""
+    if session.as_json:
+        write_json({"items": items, "next": following})
+        return
+    write_table(columns, [[item.get(name) for name in columns] for item in items], empty=empty)
+    if following is not None:
+        click.echo(f"There are more: --cursor {following}", err=True)

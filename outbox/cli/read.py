@@ -1,0 +1,97 @@
+"""show, why: everything about one operation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from outbox.cli.commands import act
+from outbox.cli.output import plain, write_facts, write_json, write_section
+from outbox.cli.session import Session
+from outbox.inspect import STATEMENTS, Dossier, document, explain, find, read_dossier, tombstone
+
+Row = Mapping[str, Any]
+
+
+@act("show")
+@click.argument("operation_id")
+def show_command(session: Session, operation_id: str) -> None:
+    """
+    Show everything about one operation: who authorized what, on which version, every attempt, and all evidence.
+
+    \b
+    Examples:
+      outbox show order-17
+      outbox show order-17 --tenant shop --json
+    """  # noqa: D301
+    found = session.run(_document(session, operation_id))
+    if session.as_json:
+        write_json(found)
+        return
+    lists = {name: found.pop(name) for name in ("attempts", "evidence", "contradictions") if name in found}
+    nested = {
+        name: found.pop(name) for name in ("authorization", "contract", "outcome", "doubt", "next") if found.get(name)
+    }
+    write_facts(found)
+    for name, facts in nested.items():
+        write_section(name, [f"{key}: {_short(value)}" for key, value in facts.items() if value not in (None, "", [])])
+    for name, rows in lists.items():
+        write_section(name, [_line(row) for row in rows])
+
+
+def _short(value: Any) -> str:
+    text = plain(value)
+    return text if isinstance(text, str) else str(text)
+
+
+def _line(row: Row) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in row.items() if value not in (None, "", 0, False))
+
+
+async def _document(session: Session, operation_id: str) -> dict[str, Any]:
+    async with session.store(*STATEMENTS) as store:
+        found = await find(store, operation_id, session.tenant)
+        if found.purged:
+            rows = await store.dicts("read_tombstone", tenant_id=found.tenant_id, operation_id=operation_id)
+            return tombstone(rows[0])
+        return document(await read_dossier(store, found.seq))
+
+
+@act("why")
+@click.argument("operation_id")
+def why_command(session: Session, operation_id: str) -> None:
+    """
+    Explain one operation: what is known, what is not, what may happen next and when, and what decides it.
+
+    At the end stands what the provider's support will ask for.
+
+    \b
+    Examples:
+      outbox why order-17
+      outbox why order-17 --tenant shop --json
+    """  # noqa: D301
+    dossier = session.run(_dossier(session, operation_id))
+    explanation = explain(dossier)
+    sections = {
+        "known": explanation.known,
+        "not_known": explanation.not_known,
+        "next": explanation.next,
+        "contract": explanation.contract,
+        "lane": explanation.lane,
+        "reconciler": explanation.reconciler,
+        "support": explanation.support,
+    }
+    if session.as_json:
+        row = dossier.row
+        names = {name: row[name] for name in ("operation_id", "tenant_id", "state", "cause")}
+        write_json({**names, **sections})
+        return
+    titles = {"not_known": "not known", "next": "what may happen next", "support": "for the provider's support"}
+    for name, lines in sections.items():
+        write_section(titles.get(name, name), lines)
+
+
+async def _dossier(session: Session, operation_id: str) -> Dossier:
+    async with session.store(*STATEMENTS) as store:
+        found = await find(store, operation_id, session.tenant)
+        return await read_dossier(store, found.seq)
