@@ -1,5 +1,8 @@
 -- What a relay sends. Every write after a takeover is one autocommit statement that joins the FOR KEY SHARE lock of its lane row, where
 -- fence and owner match: an unjoined CTE fences nothing. No row at all: the lease is lost. A row whose seq is null: held, nothing applied.
+--
+-- Where rows are named one by one, lane and names become one list first, and the open row is found by all three columns of its key. With
+-- the lane given apart, a planner without fresh statistics (after every burst) reads the whole lane to find one row.
 
 -- fragment: held_lane
 l as materialized (
@@ -21,7 +24,7 @@ join outbox.intent i on i.seq = q.seq
 join outbox.tool t on t.name = i.tool
 
 -- fragment: may_begin
-q.receiver_id = %(receiver_id)s and q.lane = %(lane)s and q.next_at <= outbox.now()
+q.next_at <= outbox.now()
 and (q.state = 'authorized' or (%(resends)s and q.state = 'unknown' and q.step = 'resend' and (t.repeat_safe or outbox.now() + t.reach
   < least(q.resend_until, case when t.key_forever then 'infinity' else q.first_sent_at + t.retention end) - t.margin)))
 and (q.expires_at is null or q.expires_at > outbox.now())
@@ -55,7 +58,7 @@ begun as (
 -- open seq that this snapshot saw (asked for at the frontier only: behind it, the way there may lead over a million dead rows).
 with {{held_lane}}, due as materialized (
   select {{candidate}} {{sources}}
-  where {{may_begin}} and q.seq > %(after)s and q.seq <= %(upto)s
+  where q.receiver_id = %(receiver_id)s and q.lane = %(lane)s and q.seq > %(after)s and q.seq <= %(upto)s and {{may_begin}}
   order by q.seq limit %(batch_max)s for no key update of q skip locked
 ), {{expose}}
 select begun.*, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
@@ -65,9 +68,11 @@ from l left join begun on true order by begun.seq
 
 -- name: begin_these
 -- Claim and expose named operations of a lane (due retries of the holder's own, rows rung by others), if they still may.
-with {{held_lane}}, due as materialized (
-  select {{candidate}} {{sources}}
-  where {{may_begin}} and q.seq = any(%(seqs)s::bigint[])
+with {{held_lane}}, x as materialized (
+  select distinct l.receiver_id, l.lane, u.seq from l cross join unnest(%(seqs)s::bigint[]) as u(seq)
+), due as materialized (
+  select {{candidate}} {{sources}} join x on q.receiver_id = x.receiver_id and q.lane = x.lane and q.seq = x.seq
+  where {{may_begin}}
   order by q.seq limit %(batch_max)s for no key update of q skip locked
 ), {{expose}}
 select begun.* from l left join begun on true order by begun.seq
@@ -76,15 +81,16 @@ select begun.* from l left join begun on true order by begun.seq
 -- Attempts that settle their operation: pending row out, outcome in, in one statement. rejected only where no earlier attempt is unresolved
 -- (or where this answer also proves that none of those had or can have an effect: `for_all`), and no proof of the effect has come in meanwhile.
 with {{held_lane}}, x as materialized (
-  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(states)s::outbox.state[], %(causes)s::text[], %(for_alls)s::boolean[], %(sent_keys)s::uuid[],
+  select l.receiver_id, l.lane, l.fence, l.owner, u.*
+  from l cross join unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(states)s::outbox.state[], %(causes)s::text[], %(for_alls)s::boolean[], %(sent_keys)s::uuid[],
     %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[], %(request_ids)s::text[], %(peers)s::text[],
     %(receipts)s::text[], %(external_ids)s::text[])
-    as x(seq, attempt, state, cause, for_all, sent_key, wire_digest, status, excerpt, request_id, peer, receipt, external_id)
+    as u(seq, attempt, state, cause, for_all, sent_key, wire_digest, status, excerpt, request_id, peer, receipt, external_id)
 ), d as (
-  delete from outbox.pending p using l, x
-  where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence
+  delete from outbox.pending p using x
+  where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence
     and p.state = 'executing' and (x.state = 'succeeded' or ((p.unresolved_at is null or x.for_all) and p.cause is distinct from 'late_receipt'))
-  returning p.receiver_id, p.seq, p.attempt, p.fence, l.owner, p.first_sent_at, p.begun_at, p.contract_id, p.approval_id,
+  returning p.receiver_id, p.seq, p.attempt, p.fence, x.owner, p.first_sent_at, p.begun_at, p.contract_id, p.approval_id,
     p.policy_version, p.throttled, p.not_sent, p.ord, p.unresolved_at, coalesce(p.sent_key, x.sent_key) as sent_key,
     x.state, x.cause, x.wire_digest, x.status, x.excerpt, x.request_id, x.peer, x.receipt, x.external_id
 ), o as (
@@ -92,7 +98,7 @@ with {{held_lane}}, x as materialized (
     policy_version, throttled, not_sent, sent_key, wire_digest, status, excerpt, request_id, peer, receipt, external_id)
   select d.seq, 'executing', d.state, d.cause, d.attempt, d.fence, d.owner, d.first_sent_at, d.begun_at, d.contract_id, d.approval_id,
     d.policy_version, d.throttled, d.not_sent, d.sent_key, d.wire_digest, d.status, d.excerpt, d.request_id, d.peer, d.receipt, d.external_id
-  from d returning seq
+  from d
 ), c as (
   delete from outbox.doubt b using d where b.seq = d.seq
 ), g as (
@@ -104,16 +110,17 @@ with {{held_lane}}, x as materialized (
 )
 select d.seq, (select min(e.seq) from outbox.pending e where d.ord is not null and e.receiver_id = d.receiver_id and e.ord = d.ord and e.seq > d.seq)
   as successor
-from l left join (d join o on o.seq = d.seq) on true
+from l left join d on true
 
 -- name: withdraw_attempts
 -- Attempts that proved to have no effect: what stood before this attempt is restored, and an earlier one is never forgotten. Nothing is
 -- withdrawn from an operation whose effect has been proven meanwhile.
 with {{held_lane}}, x as materialized (
-  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
+  select l.receiver_id, l.lane, l.fence, l.owner, u.*
+  from l cross join unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
     %(patiences)s::float8[], %(reasons)s::text[], %(no_resends)s::boolean[], %(not_sents)s::boolean[], %(throttleds)s::boolean[],
     %(firsts)s::boolean[])
-    as x(seq, attempt, cause, step, delay, patience, reason, no_resend, not_sent, throttled, first)
+    as u(seq, attempt, cause, step, delay, patience, reason, no_resend, not_sent, throttled, first)
 ), u as (
   update outbox.pending p set cause = x.cause,
     state = (case when p.unresolved_at is null then 'authorized' else 'unknown' end)::outbox.state,
@@ -123,8 +130,8 @@ with {{held_lane}}, x as materialized (
     first_sent_at = case when x.first and x.not_sent and p.unresolved_at is null then null else p.first_sent_at end,
     resend_until = case when x.first and x.not_sent and p.unresolved_at is null then null else p.resend_until end,
     contract_id = case when x.first and x.not_sent and p.unresolved_at is null then null else p.contract_id end
-  from l, x
-  where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence and p.state = 'executing'
+  from x
+  where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence and p.state = 'executing'
     and p.cause is distinct from 'late_receipt'
   returning p.receiver_id, p.lane, p.seq, p.attempt, p.unresolved_at is not null as in_doubt, x.step, x.delay, x.patience, x.reason, x.no_resend
 ), b as (
@@ -144,18 +151,19 @@ select u.seq, u.in_doubt from l left join u on true
 -- Attempts of which nothing is proven: the operation is unknown, with a row of doubt that says what comes next, and when. Where that is a
 -- resend, `patience` later somebody decides again.
 with {{held_lane}}, x as materialized (
-  select * from unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
+  select l.receiver_id, l.lane, l.fence, l.owner, u.*
+  from l cross join unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
     %(patiences)s::float8[], %(reasons)s::text[], %(no_resends)s::boolean[], %(accepteds)s::boolean[], %(sent_keys)s::uuid[],
     %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[], %(request_ids)s::text[], %(peers)s::text[])
-    as x(seq, attempt, cause, step, delay, patience, reason, no_resend, accepted, sent_key, wire_digest, status, excerpt, request_id, peer)
+    as u(seq, attempt, cause, step, delay, patience, reason, no_resend, accepted, sent_key, wire_digest, status, excerpt, request_id, peer)
 ), u as (
   update outbox.pending p set state = 'unknown', cause = x.cause, unresolved_at = coalesce(p.unresolved_at, p.begun_at),
     step = (case when x.step = 'resend' and p.cause is distinct from 'late_receipt' then 'resend' else 'none' end)::outbox.step,
     next_at = outbox.now() + x.delay * interval '1 second',
     sent_key = coalesce(p.sent_key, x.sent_key), wire_digest = coalesce(p.wire_digest, x.wire_digest)
-  from l, x
-  where p.receiver_id = l.receiver_id and p.lane = l.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = l.fence and p.state = 'executing'
-  returning p.receiver_id, p.lane, p.seq, p.attempt, p.fence, l.owner, p.begun_at, p.contract_id, p.sent_key, x.wire_digest, x.cause, x.step,
+  from x
+  where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence and p.state = 'executing'
+  returning p.receiver_id, p.lane, p.seq, p.attempt, p.fence, x.owner, p.begun_at, p.contract_id, p.sent_key, x.wire_digest, x.cause, x.step,
     x.delay, x.patience, x.reason, x.no_resend, x.accepted, x.status, x.excerpt, x.request_id, x.peer
 ), a as (
   insert into outbox.attempt (seq, attempt, fence, owner, cause, contract_id, sent_key, wire_digest, started_at, status, excerpt, request_id, peer)
