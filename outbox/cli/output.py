@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox.decide import FOREVER
+from outbox.inspect.words import clock
 from outbox.outcome import storable
 
 CELL_BYTES_MAX: Final = 10_000
@@ -73,7 +74,7 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty:
     for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(safe(cell)) for cell in row))
+        table.add_row(*(Text(clock(cell) if isinstance(cell, datetime) else safe(cell)) for cell in row))
     Console().print(table)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from outbox.cli.commands import act
-from outbox.cli.output import plain, write_facts, write_json, write_section
+from outbox.cli.output import safe, write_facts, write_json, write_section
 from outbox.cli.session import Session
 from outbox.inspect import STATEMENTS, Dossier, document, explain, find, read_dossier, tombstone
 
@@ -34,18 +34,13 @@ def show_command(session: Session, operation_id: str) -> None:
     }
     write_facts(found)
     for name, facts in nested.items():
-        write_section(name, [f"{key}: {_short(value)}" for key, value in facts.items() if value not in (None, "", [])])
+        write_section(name, [f"{key}: {safe(value)}" for key, value in facts.items() if value not in (None, "", [])])
     for name, rows in lists.items():
         write_section(name, [_line(row) for row in rows])
 
 
-def _short(value: Any) -> str:
-    text = plain(value)
-    return text if isinstance(text, str) else str(text)
-
-
 def _line(row: Row) -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in row.items() if value not in (None, "", 0, False))
+    return ", ".join(f"{name} {safe(value)}" for name, value in row.items() if value not in (None, "", 0, False))
 
 
 async def _document(session: Session, operation_id: str) -> dict[str, Any]:

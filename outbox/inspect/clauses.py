@@ -1,13 +1,16 @@
 """Which clause of which contract decides."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from outbox.contract import Wiring
 from outbox.decide import Person, no_resend
 from outbox.inspect.dossier import Dossier
 from outbox.inspect.words import CLAUSES
 from outbox.states import STARTS, TERMINAL
+
+# A doubt rests on these also where nothing is said: then that is the reason.
+_ALWAYS_SAID: Final = frozenset({"key", "lookup", "in_flight_bound"})
 
 
 def contract_lines(dossier: Dossier) -> Iterator[str]:
@@ -40,16 +43,20 @@ def _deciding(dossier: Dossier, wiring: Wiring) -> Iterator[str]:
     names += CLAUSES[refusal] if refusal is not None else ("key_retention", "margin", "repeat_safe")
     if wiring.lookup is not None:
         names += ["lookup", "in_flight_bound"]
-    stated = wiring.contract.model_fields_set
-    yield from dict.fromkeys(name for name in names if name in stated or name in {"key", "lookup", "in_flight_bound"})
+    stated = _stated(wiring)
+    yield from dict.fromkeys(name for name in names if name in stated or name in _ALWAYS_SAID)
+
+
+def _stated(wiring: Wiring) -> Mapping[str, Any]:
+    """The clauses that are not what a contract says by saying nothing."""
+    stated: Mapping[str, Any] = wiring.contract.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return stated
 
 
 def _clause(wiring: Wiring, name: str) -> str:
     """A clause as it stands in the contract, or that it does not stand there."""
-    if name not in wiring.contract.model_fields_set:
-        return f"{name}, which the contract does not state"
-    document: Mapping[str, Any] = wiring.contract.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return f"{name} = {_toml(document[name])}"
+    value = _stated(wiring).get(name, getattr(wiring.contract, name))
+    return f"{name}, which the contract does not state" if value is None else f"{name} = {_toml(value)}"
 
 
 def _toml(value: Any) -> str:

@@ -161,7 +161,7 @@ def _in_doubt(dossier: Dossier, wiring: Wiring) -> Iterator[str]:
     elif closes is None:
         yield "It may be sent again at any time: a repeat is harmless."
     else:
-        yield f"It may be sent again with the same key: {_until(when(closes, now))}."
+        yield f"It may be sent again with the same key {_until(when(closes, now))}."
     proof = proof_at(facts, wiring)
     if proof is not None:
         yield f"A look that finds nothing proves that there was no effect, if it is sent from {when(proof, now)} on."

@@ -38,8 +38,10 @@ def may_it_happen_twice(dossier: Dossier) -> Twice:
     name, conditions = (guarantee.name, guarantee.conditions) if guarantee else (None, ())
     closes = refusal = None
     if dossier.is_unknown and dossier.wiring is not None:
-        closes = window_closes_at(dossier.facts, dossier.wiring, dossier.in_force)
         refusal = refusal_of(dossier)
+        # Without a key there is no window that could close.
+        has_window = refusal != NO_RESEND[NoResend.NO_KEY]
+        closes = window_closes_at(dossier.facts, dossier.wiring, dossier.in_force) if has_window else None
         answer, reason = _in_doubt(dossier, refusal, closes)
     else:
         answer, reason, refusal = _certain(dossier)
