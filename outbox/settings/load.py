@@ -20,6 +20,7 @@ from outbox.contract.base import Part
 from outbox.contract.check import problems
 from outbox.contract.tool import ReceiverConfig, ReceiverName, ToolConfig, ToolName
 from outbox.errors import ConfigError, Problem
+from outbox.receivers.registry import transports
 from outbox.settings.problems import Layers, did_you_mean, problems_of, unknown_variables
 from outbox.settings.sections import DatabaseSettings, ReconcilerSettings, RelaySettings
 
@@ -127,6 +128,11 @@ def _contradictions(
 ) -> list[Problem]:
     """What the parts of a file say against each other. `declared` also holds receivers that are wrong by themselves."""
     found = []
+    for name, receiver in receivers.items():
+        if receiver.transport not in transports():
+            meant = did_you_mean(receiver.transport, transports())
+            message = f"no transport of this name is installed{meant}"
+            found.append(Problem(f"receivers.{name}.transport", message, "unknown_transport"))
     for name, tool in tools.items():
         if tool.receiver in receivers:
             found += problems(name, tool, receivers[tool.receiver])
