@@ -95,4 +95,6 @@ grant execute on function outbox.pause_add(text, text, text, text), outbox.pause
   outbox.redact(text, text, text, text), outbox.unplaced(bigint, int), outbox.repair(int, text) to outbox_operator;
 grant execute on function outbox.unplaced(bigint, int), outbox.forget(int) to outbox_reconciler;
 grant execute on function outbox.pause_add(text, text, text, text) to outbox_relay;
-grant execute on function outbox.feed(xid8, bigint, int, text) to outbox_writer, outbox_operator;
+grant execute on function outbox.as_tenant(text), outbox.feed(text, text, int) to outbox_writer, outbox_operator;
+grant execute on function outbox.feed_of_all(text, int) to outbox_operator;
+grant execute on function outbox.feed_xid() to outbox_relay;

@@ -84,11 +84,11 @@ DELETE: dict[Role, str] = {
 PURE = "now lp intent_digest ordering_hash lane_of"
 DAEMONS = "enter_era timeline claim_chore expire redecide witness"
 EXECUTE: dict[Role, str] = {
-    "writer": f"{PURE} put get_operation feed",
-    "relay": f"{PURE} {DAEMONS} take doubt_upsert pause_add",
+    "writer": f"{PURE} as_tenant put get_operation feed",
+    "relay": f"{PURE} {DAEMONS} feed_xid take doubt_upsert pause_add",
     "reconciler": f"{PURE} {DAEMONS} settle allow_resend sweep_orphans place_of unplaced forget",
     "approver": f"{PURE} get_operation approve revoke",
-    "operator": f"{PURE} get_operation put feed approve revoke resolve retry cancel settled place_of fence_of redecide hold_writers"
+    "operator": f"{PURE} as_tenant get_operation put feed feed_of_all approve revoke resolve retry cancel settled place_of fence_of redecide hold_writers"
     " pause_add pause_end unblock expedite purge forget redact unplaced repair",
     "viewer": PURE,
 }

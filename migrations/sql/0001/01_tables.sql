@@ -17,6 +17,7 @@ create table outbox.instance (
   era bigint not null default 1 check (era between 1 and 4194303),
   schema_version int not null,
   min_daemon int not null,
+  feed_offset bigint not null default 0 check (feed_offset >= 0), -- see outbox.feed_xid()
   created_at timestamptz not null default outbox.now()
 );
 
@@ -188,6 +189,10 @@ create table outbox.doubt (
 create index doubt_due on outbox.doubt (receiver_id, next_at);
 create index doubt_tenant on outbox.doubt (tenant_id, seq);
 
+-- The transaction that ends an operation, as the feed orders by it. In a cluster that starts to count anew (a logical restore),
+-- outbox.keep_feed_order() replaces this function: what is stored then is the id plus instance.feed_offset.
+create function outbox.feed_xid() returns xid8 language sql volatile return pg_current_xact_id();
+
 -- Written once, in the statement that deletes the pending row.
 create table outbox.outcome (
   seq bigint primary key,
@@ -215,7 +220,7 @@ create table outbox.outcome (
   external_id text check (octet_length(external_id) <= 500),
   decided_by text,
   evidence_id bigint,
-  xid xid8 not null default pg_current_xact_id(),
+  xid xid8 not null default outbox.feed_xid(),
   constraint outcome_move_is_legal check ((from_state = 'executing' and state in ('succeeded', 'rejected'))
     or (from_state = 'unknown' and state in ('succeeded', 'rejected'))
     or (from_state in ('proposed', 'authorized') and state = 'rejected')),

@@ -48,6 +48,12 @@ end $$;
 create trigger place after insert on outbox.intent referencing new table as inserted
   for each statement execute function outbox.place();
 
+-- Whom a transaction acts for. Row-level security (sql/rls.sql) replaces both functions; without it they are inlined and cost nothing.
+-- The library calls as_tenant() in the statement that needs it: it names the tenant of a transaction that has not named one itself.
+create function outbox.as_tenant(p_tenant_id text) returns text language sql immutable parallel safe return p_tenant_id;
+-- Called by every function through which somebody reaches the rows of one tenant: with security on it raises 42501 for another tenant.
+create function outbox.check_tenant(p_tenant_id text) returns text language sql immutable parallel safe return p_tenant_id;
+
 -- What the caller learns of an operation. `differs` names what a second put under the same id would have changed.
 create type outbox.put_result as (seq bigint, created boolean, differs text[], state text, cause text, attempt int,
   receipt text, external_id text, created_at timestamptz, ended_at timestamptz, purged boolean);
@@ -65,10 +71,10 @@ create function outbox.get_operation(p_tenant_id text, p_operation_id text)
   left join outbox.receiver r on r.receiver_id = t.receiver_id
   left join outbox.pending p on p.receiver_id = r.receiver_id and p.seq = i.seq
     and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
-  where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id
+  where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id
   union all
   select s.seq, s.tool, null, null, s.principal_id, s.digest, s.state::text, s.cause, null, null, s.external_id, null, s.ended_at, true
-  from outbox.tombstone s where s.tenant_id = p_tenant_id and s.operation_id = p_operation_id
+  from outbox.tombstone s where s.tenant_id = outbox.check_tenant(p_tenant_id) and s.operation_id = p_operation_id
 $$;
 
 -- Insert, or answer for what exists. Loops because each statement inside has its own snapshot (READ COMMITTED); it waits
@@ -84,6 +90,7 @@ declare
   old outbox.intent;
   grave outbox.tombstone;
 begin
+  perform outbox.check_tenant(p_tenant_id);
   for tries in 1..5 loop
     -- The intent before its tombstone: an id that is neither in this order was not purged in between.
     perform from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;

@@ -90,6 +90,26 @@ end $$;
 create function outbox.timeline() returns int language sql volatile
   as $$ select case when not pg_is_in_recovery() then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end $$;
 
+-- The feed orders ends by stored transaction ids. After a logical restore the new cluster may be younger than what is stored: from now
+-- on ids are stored shifted beyond the last one, so that the order goes on and every cursor stays good.
+create function outbox.keep_feed_order() returns void language plpgsql volatile as $$
+declare
+  shift bigint;
+  last bigint;
+begin
+  select feed_offset into shift from outbox.instance;
+  select o.xid::text::bigint into last from outbox.outcome o order by o.xid desc, o.seq desc limit 1;
+  if last >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint + shift then
+    lock table outbox.outcome in share mode; -- whoever is ending an operation has the old number
+    select o.xid::text::bigint + 1 into shift from outbox.outcome o order by o.xid desc, o.seq desc limit 1;
+    update outbox.instance set feed_offset = shift;
+  end if;
+  if shift > 0 then -- also where only the data were restored, and not the function
+    execute format('create or replace function outbox.feed_xid() returns xid8 language sql volatile return '
+                   '(pg_current_xact_id()::text::bigint + %s)::text::xid8', shift);
+  end if;
+end $$;
+
 -- A failover or a restore: era and every fence grow, and what may have been exposed without a trace becomes unknown.
 -- Returns the rows made unknown, or null when this life is known already.
 create function outbox.enter_era(p_system_identifier bigint, p_timeline int) returns int
@@ -110,6 +130,7 @@ begin
     raise exception 'this is not the database that the caller describes' using errcode = 'OB409';
   end if;
   update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1;
+  perform outbox.keep_feed_order();
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
   -- Due by the intent, not by next_at: the clock of the new primary may be behind the one that wrote it.

@@ -7,7 +7,8 @@ declare
   the_seq bigint;
   held outbox.pending;
 begin
-  select i.seq into the_seq from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
+  select i.seq into the_seq from outbox.intent i
+    where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id;
   if not found then
     raise exception 'no operation % of tenant %', p_operation_id, p_tenant_id using errcode = 'OB404', hint = 'See: outbox list';
   end if;

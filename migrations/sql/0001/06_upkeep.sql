@@ -190,14 +190,83 @@ begin
   return placed;
 end $$;
 
--- Ends of operations in an order that never runs behind a commit: only transactions below the snapshot's xmin, by transaction id.
-create function outbox.feed(p_after_xid xid8, p_after_seq bigint, p_limit int, p_tenant_id text default null)
-  returns table (xid xid8, seq bigint, tenant_id text, operation_id text, tool text, resource text, principal_id text, state text, cause text,
-                 attempt int, receipt text, external_id text, decided_by text, created_at timestamptz, ended_at timestamptz)
+-- The end of one operation, as the feed tells it; the last row of each answer is a bookmark and has a cursor only.
+create type outbox.ended as (cursor text, more boolean, seq bigint, tenant_id text, operation_id text, tool text, resource text,
+  principal_id text, state text, cause text, attempt int, receipt text, external_id text, decided_by text, created_at timestamptz,
+  ended_at timestamptz);
+
+-- Ends of operations in an order in which nothing is ever inserted behind a reader: by the transaction that ended them, and only of
+-- transactions below the oldest that is still open. `p_tenant_id` null: of all tenants. At most 10,000 rows are looked at in one call;
+-- `more` in the bookmark says whether to ask again at once.
+-- A cursor is <database>.<era>.<xid>.<seq>, and in a bookmark .<xid>.<seq> up to where all was looked at. Where the era has changed
+-- (a failover may have lost commits) the row that it names must still be there: else OB410.
+create function outbox.feed_rows(p_tenant_id text, p_after text, p_limit int) returns setof outbox.ended
+  language plpgsql stable as $$
+declare
+  scan_max constant int := 10000;
+  life outbox.instance;
+  said text[] := regexp_match(p_after, '^([0-9a-f]{8})\.(\d{1,7})\.(\d{1,18})\.(\d{1,18})(?:\.(\d{1,18})\.(\d{1,18}))?$');
+  mine text;                              -- what every cursor of this life begins with
+  told text := '0.0';                     -- the row that was told last
+  from_xid xid8 := '0';
+  from_seq bigint := 0;
+  horizon xid8;
+  looked_at int := 0;
+  returned int := 0;
+  e outbox.ended;
+  o record;
+begin
+  select * into life from outbox.instance;
+  mine := left(life.id::text, 8) || '.' || life.era || '.';
+  horizon := (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + life.feed_offset)::text::xid8;
+  if p_after <> '' then
+    if said is null then
+      raise exception 'this is not a cursor of a feed' using errcode = 'OB400', hint = 'Give the cursor of a row as it was told.';
+    end if;
+    told := said[3] || '.' || said[4];
+    if said[1] || '.' || said[2] || '.' = mine then
+      from_xid := coalesce(said[5], said[3])::xid8; from_seq := coalesce(said[6], said[4]);
+    elsif said[1] = left(life.id::text, 8) and (told = '0.0'
+        or exists (select from outbox.outcome k where k.seq = said[4]::bigint and k.xid = said[3]::xid8)) then
+      from_xid := said[3]::xid8; from_seq := said[4];
+    else
+      raise exception 'the database has no such end any more: the cursor is of another life of it' using errcode = 'OB410',
+        hint = 'Start again without a cursor: what is kept is told again, and a handler that sets its rows to what it is told may hear it twice.';
+    end if;
+  end if;
+  for o in
+    select c.xid, c.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.principal_id, c.state, c.cause, c.attempt, c.receipt,
+           c.external_id, c.decided_by, i.created_at, c.ended_at
+    from outbox.outcome c join outbox.intent i on i.seq = c.seq
+    where (c.xid, c.seq) > (from_xid, from_seq) and c.xid < horizon order by c.xid, c.seq limit scan_max
+  loop
+    looked_at := looked_at + 1; from_xid := o.xid; from_seq := o.seq;
+    if p_tenant_id is null or o.tenant_id = p_tenant_id then
+      returned := returned + 1; told := o.xid || '.' || o.seq;
+      return next row(mine || told, true, o.seq, o.tenant_id, o.operation_id, o.tool, o.resource, o.principal_id, o.state, o.cause, o.attempt,
+                      o.receipt, o.external_id, o.decided_by, o.created_at, o.ended_at)::outbox.ended;
+      exit when returned >= p_limit;
+    end if;
+  end loop;
+  e.more := looked_at = scan_max or returned >= p_limit;
+  if not e.more and (from_xid, from_seq) < (horizon, 0::bigint) then
+    from_xid := horizon; from_seq := 0;
+  end if;
+  e.cursor := mine || told || '.' || from_xid || '.' || from_seq;
+  return next e;
+end $$;
+
+-- Of one tenant, for services.
+create function outbox.feed(p_tenant_id text, p_after text default null, p_limit int default 500) returns setof outbox.ended
+  language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if p_tenant_id is null or not coalesce(p_limit, 0) between 1 and 10000 then
+    raise exception 'a feed is of one tenant, 1 to 10000 rows at a time' using errcode = 'OB400';
+  end if;
+  return query select * from outbox.feed_rows(outbox.check_tenant(p_tenant_id), p_after, p_limit);
+end $$;
+
+-- Of all tenants, for operators.
+create function outbox.feed_of_all(p_after text default null, p_limit int default 500) returns setof outbox.ended
   language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-  select o.xid, o.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.principal_id, o.state::text, o.cause, o.attempt, o.receipt,
-         o.external_id, o.decided_by, i.created_at, o.ended_at
-  from outbox.outcome o join outbox.intent i on i.seq = o.seq
-  where (o.xid, o.seq) > (p_after_xid, p_after_seq) and o.xid < pg_snapshot_xmin(pg_current_snapshot())
-    and (p_tenant_id is null or i.tenant_id = p_tenant_id)
-  order by o.xid, o.seq limit p_limit $$;
+  select * from outbox.feed_rows(null, p_after, least(greatest(p_limit, 1), 10000)) $$;
