@@ -37,7 +37,7 @@ class Terms:
 class LaneGate:
     """The gate of one attempt. `lease` is asked at the last moment: it is renewed, or lost, while the attempt waits."""
 
-    __slots__ = ("_dead_man", "_key", "_lease", "_terms", "passed")
+    __slots__ = ("_armed", "_dead_man", "_key", "_lease", "_terms", "passed")
 
     def __init__(
         self, terms: Terms, lease: Callable[[], LocalLease], dead_man: DeadMan | None = None, key: Hashable = None
@@ -46,13 +46,16 @@ class LaneGate:
         self._lease = lease
         self._dead_man = dead_man
         self._key = key
+        self._armed = False
         self.passed = False
         """The last check said yes: from then on bytes may have left."""
 
     def sending(self) -> None:
-        """Arm the dead man's switch."""
-        if self._dead_man is not None:
-            self._dead_man.enter(self._key, self._lease())
+        """Arm the dead man's switch. Under a lease that is over there is nothing to arm: the check says no."""
+        lease = self._lease()
+        if self._dead_man is not None and lease.left_seconds(boottime()) > 0:
+            self._dead_man.enter(self._key, lease)
+            self._armed = True
 
     def check(self) -> None:
         """Raise TooLate unless lease, deadline, window and permission still cover this attempt."""
@@ -63,5 +66,6 @@ class LaneGate:
 
     def sent(self) -> None:
         """Disarm it."""
-        if self._dead_man is not None:
+        if self._dead_man is not None and self._armed:
+            self._armed = False
             self._dead_man.leave(self._key)

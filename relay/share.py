@@ -1,7 +1,11 @@
 """Which share of a receiver's lanes, slots and rate is whose. Pure."""
 
 from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
+
+# As many as anybody may want: there is no rate.
+UNPACED: Final = 1_000_000_000
 
 
 def quota(receiver_id: int, lanes: int, members: Sequence[UUID], me: UUID) -> int:
@@ -33,7 +37,7 @@ class Pace:
         self._at: float | None = None
 
     def take(self, now: float) -> bool:
-        """Whether one more may begin now; if so it is counted."""
+        """Whether one more may start now; if so it is counted."""
         if self._rate is None:
             return True
         self._refill(now)
@@ -42,12 +46,19 @@ class Pace:
         self._room -= 1.0
         return True
 
-    def wait_seconds(self, now: float) -> float:
-        """How long until one more may begin."""
+    def room(self, now: float) -> int:
+        """How many may start now."""
         if self._rate is None:
-            return 0.0
+            return UNPACED
         self._refill(now)
-        return max(0.0, (1.0 - self._room) / self._rate)
+        return int(self._room)
+
+    def free_at(self, now: float) -> float:
+        """When one more may start."""
+        if self._rate is None:
+            return now
+        self._refill(now)
+        return now + max(0.0, (1.0 - self._room) / self._rate)
 
     def _refill(self, now: float) -> None:
         if self._at is not None and self._rate is not None:

@@ -1,8 +1,9 @@
 -- What a relay sends. Every write after a takeover is one autocommit statement that joins the FOR KEY SHARE lock of its lane row, where
 -- fence and owner match: an unjoined CTE fences nothing. No row at all: the lease is lost. A row whose seq is null: held, nothing applied.
 --
--- Where rows are named one by one, lane and names become one list first, and the open row is found by all three columns of its key. With
--- the lane given apart, a planner without fresh statistics (after every burst) reads the whole lane to find one row.
+-- Where rows are named one by one, lane and names become one list first, and each open row is found by all three columns of its key. With
+-- the lane given apart, or free to join in any order, a planner without fresh statistics (after every burst) reads a whole lane, or all
+-- intents, for one row.
 
 -- fragment: held_lane
 l as materialized (
@@ -17,11 +18,6 @@ i.digest, i.traceparent, t.contract_id as contract_in_force, t.retention, t.key_
 outbox.now() as exposed_at, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
 (select a.digest from outbox.approval a where a.approval_id = q.approval_id) as approved_digest,
 q.unresolved_at is not null and coalesce((select b.settle_at <= outbox.now() from outbox.doubt b where b.seq = q.seq), false) as earlier_settled
-
--- fragment: sources
-from outbox.pending q cross join l
-join outbox.intent i on i.seq = q.seq
-join outbox.tool t on t.name = i.tool
 
 -- fragment: may_begin
 q.next_at <= outbox.now()
@@ -57,7 +53,8 @@ begun as (
 -- Claim and expose what is due in a range of a lane, oldest first: exposure is committed before the first byte leaves. `top` is the highest
 -- open seq that this snapshot saw (asked for at the frontier only: behind it, the way there may lead over a million dead rows).
 with {{held_lane}}, due as materialized (
-  select {{candidate}} {{sources}}
+  select {{candidate}}
+  from outbox.pending q cross join l join outbox.intent i on i.seq = q.seq join outbox.tool t on t.name = i.tool
   where q.receiver_id = %(receiver_id)s and q.lane = %(lane)s and q.seq > %(after)s and q.seq <= %(upto)s and {{may_begin}}
   order by q.seq limit %(batch_max)s for no key update of q skip locked
 ), {{expose}}
@@ -71,9 +68,14 @@ from l left join begun on true order by begun.seq
 with {{held_lane}}, x as materialized (
   select distinct l.receiver_id, l.lane, u.seq from l cross join unnest(%(seqs)s::bigint[]) as u(seq)
 ), due as materialized (
-  select {{candidate}} {{sources}} join x on q.receiver_id = x.receiver_id and q.lane = x.lane and q.seq = x.seq
+  select {{candidate}}
+  from x cross join lateral (
+    select p.* from outbox.pending p where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq for no key update skip locked
+  ) q cross join l
+  cross join lateral (select n.* from outbox.intent n where n.seq = q.seq offset 0) i
+  join outbox.tool t on t.name = i.tool
   where {{may_begin}}
-  order by q.seq limit %(batch_max)s for no key update of q skip locked
+  order by q.seq limit %(batch_max)s
 ), {{expose}}
 select begun.* from l left join begun on true order by begun.seq
 
@@ -220,7 +222,7 @@ from pg_current_snapshot() s
 
 -- name: own_executing
 -- Rows that execute under the holder's own fence: those it does not know of are orphans of a lost answer.
-select p.seq, p.attempt from outbox.pending p
+select p.seq, p.attempt, p.first_sent_at = p.begun_at as first from outbox.pending p
 where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.fence = %(fence)s and p.state = 'executing'
   and p.seq > %(after)s and p.seq <= %(upto)s
 order by p.seq limit %(batch_max)s

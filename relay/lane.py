@@ -1,0 +1,216 @@
+"""One held lane, from taking it to giving it back."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from outbox.daemon import retrying
+from outbox.decide.facts import Step
+from outbox.errors import DatabaseError, DatabaseUnavailable
+from outbox.lease import LocalLease, boottime
+from outbox.observe import emit
+from outbox.outcome import NotSent
+from outbox.states import TERMINAL
+from relay.attempt import Scene, unreadable
+from relay.begun import Begun, Bound, Finished
+from relay.claims import Claims
+from relay.flight import Flight
+from relay.holding import Holding
+from relay.recorder import Recorder, Row
+from relay.service import Service
+from relay.shared import Shared
+
+# A statement that the database refuses (not one that it does not answer) is not tried again at once.
+_REFUSED_SECONDS: Final = 1.0
+# A wake-up may come between a flush and the wait for it.
+_SETTLE_SECONDS: Final = 0.05
+# A lease that is over, whatever the clock says.
+_NO_LEASE: Final = LocalLease(float("-inf"))
+
+
+class Lane:
+    """A lane under one lease: what begins (`claims`), what runs (`flight`), what was heard (`recorder`)."""
+
+    def __init__(self, holding: Holding, lease: LocalLease, service: Service, shared: Shared) -> None:
+        self.holding = holding
+        self.lease = lease
+        self.service = service
+        self.wake = asyncio.Event()
+        self.drained = asyncio.Event()
+        """Closed, and everything that was begun is recorded."""
+        self.give_up = asyncio.Event()
+        """Do not wait for the database any longer."""
+        self.lost = False
+        self._shared = shared
+        self._closing = asyncio.Event()
+        self.flight = Flight(
+            holding,
+            shared.meters,
+            scene=self._scene,
+            slots=service.slots(holding.lane),
+            pace=service.pace(),
+            ended=self._ended,
+            dropped=self._drop,
+        )
+        self.claims = Claims(holding, shared, self.flight, self)
+        self.recorder = Recorder(shared.store, holding, shared.meters, self, self.give_up)
+
+    # ------------------------------------------------------------------------------------------------------- its life
+
+    async def run(self) -> None:
+        """Begin, deliver and record, until it is closed and drained."""
+        async with asyncio.TaskGroup() as group:
+            recording = group.create_task(self.recorder.run())
+            while not self.closing:
+                await self._turn()
+            await self.drained.wait()
+            recording.cancel()
+
+    async def _turn(self) -> None:
+        again_at = 0.0
+        try:
+            async for trial in retrying(self._closing):
+                with trial:
+                    await self.claims.step()
+            again_at = self.claims.next_step_at()
+        except DatabaseUnavailable:
+            return  # closed meanwhile
+        except DatabaseError as error:
+            emit("statement_failed", receiver=self.holding.receiver, lane=self.holding.lane, reason=error.message)
+            again_at = boottime() + _REFUSED_SECONDS
+        await self._rest(again_at)
+
+    async def _rest(self, until: float) -> None:
+        """Let others run; until that time, or until something has happened."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until - boottime())):
+                await self.wake.wait()
+        self.wake.clear()
+
+    @property
+    def closing(self) -> bool:
+        """Nothing begins here any more."""
+        return self._closing.is_set()
+
+    def serve(self, service: Service) -> None:
+        """The receiver or its tools have changed: attempts that start from now on use the new one."""
+        self.service = service
+        self.flight.slots = service.slots(self.holding.lane)
+        self.flight.pace = service.pace()
+
+    def close(self) -> None:
+        """Begin nothing more. What was begun comes to its end."""
+        self._closing.set()
+        self.wake.set()
+        self._check_drained()
+
+    def lose(self, why: str) -> None:
+        """Somebody else has the lane: nothing starts, and what comes in becomes evidence."""
+        if self.lost:
+            return
+        self.lost, self.lease = True, _NO_LEASE
+        self._shared.meters.count("leases_lost", receiver=self.holding.receiver)
+        emit("lane_lost", receiver=self.holding.receiver, lane=self.holding.lane, fence=self.holding.fence, reason=why)
+        self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent"))
+        self.close()
+
+    def renewed(self, sent_at: float) -> None:
+        """The database has confirmed a renewal that was sent at that time."""
+        if not self.lost:
+            self.lease = self.lease.renewed(sent_at, self.service.lease_seconds)
+            self._shared.dead_man.renewed(self.holding.token, self.lease)
+
+    def ring(self, seq: int | None = None) -> None:
+        """Somebody wrote an intent here (None), or made an operation due."""
+        if seq is None:
+            self.claims.rhythm.rung(boottime())
+        else:
+            self.claims.position.ring(seq)
+        self.wake.set()
+
+    async def settle(self) -> None:
+        """Wait until everything that was begun is recorded: for one step at a time, without `run`."""
+        while self.flight.open:
+            await self.recorder.flush()
+            if self.flight.open:
+                await self._rest(boottime() + _SETTLE_SECONDS)
+
+    # ---------------------------------------------------------------------------------------------------- its attempts
+
+    async def take_on(self, begun: list[Begun]) -> None:
+        """Bind each to its contract versions, and start it when a slot is free."""
+        self.flight.begin(begun)
+        wirings = self._shared.wirings
+        for row in begun:
+            try:
+                pinned, in_force = await wirings.get(row.contract_id), await wirings.get(row.contract_in_force)
+            except DatabaseError as error:
+                self._ended(unreadable(row, f"its contract version cannot be read: {error.message}"))
+            else:
+                self.flight.add(Bound(begun=row, pinned=pinned, in_force=in_force))
+        if self.lost:
+            self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent"))
+
+    def _scene(self) -> Scene:
+        holding, service = self.holding, self.service
+        return Scene(
+            instance_id=self._shared.instance_id,
+            receiver=service.receiver,
+            lease=lambda: self.lease,
+            fence_token=f'"{self._shared.instance_id}/{holding.receiver}/{holding.lane}";fence={holding.fence}',
+            lane_key=holding.token,
+            dead_man=lambda wiring: self._shared.dead_man if service.wants_dead_man(wiring) else None,
+        )
+
+    def _ended(self, finished: Finished) -> None:
+        """An attempt is over: its slot is free, its answer is to be recorded."""
+        transition, receiver = finished.transition, self.holding.receiver
+        if transition.alarm:
+            self._alarm(finished)
+        if self.service.faults.heard(finished.begun.seq, blames_us=transition.pause_receiver):
+            self._shared.pause(receiver, "the receiver refused our credential several times in a row")
+        if transition.lease_lost:
+            emit("lane_lost", receiver=receiver, lane=self.holding.lane, reason="the receiver has seen a newer fence")
+            self.close()
+        self.recorder.add(finished)
+        self.wake.set()
+
+    def _alarm(self, finished: Finished) -> None:
+        cause = finished.transition.cause or "none"
+        self._shared.meters.count("alarms", cause=cause)
+        emit("alarm", cause=cause, receiver=self.holding.receiver, tool=finished.begun.tool, seq=finished.begun.seq)
+
+    # ------------------------------------------------------------------------------------------------ what was recorded
+
+    def expected(self) -> int:
+        """How many attempts were begun and are not recorded."""
+        return len(self.flight.open)
+
+    def recorded(self, finished: Finished, row: Row) -> None:
+        """Plan what follows in this lane: it is in the database."""
+        begun, transition = finished.begun, finished.transition
+        self.flight.open.pop(begun.seq, None)
+        self._shared.meters.count("recorded", receiver=self.holding.receiver, state=transition.state)
+        position = self.claims.position
+        if (successor := row.get("successor")) is not None:
+            position.ring(successor)
+        ours = transition.withdraw and not row.get("in_doubt") and transition.step is not Step.PERSON
+        if transition.state not in TERMINAL and (ours or transition.step is Step.RESEND):
+            position.retry_at(begun.seq, boottime() + (transition.delay_seconds or 0.0))
+        self.wake.set()
+        self._check_drained()
+
+    def abandoned(self, finished: Finished) -> None:
+        """It could not be recorded at all: the sweep makes it unknown."""
+        begun = finished.begun
+        emit("alarm", cause="unstorable", receiver=self.holding.receiver, tool=begun.tool, seq=begun.seq)
+        self._drop(begun.seq)
+
+    def _drop(self, seq: int) -> None:
+        self.flight.open.pop(seq, None)
+        self.flight.abandoned.add(seq)
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        if self.closing and not self.flight.open:
+            self.drained.set()
