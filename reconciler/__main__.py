@@ -16,12 +16,12 @@ from reconciler.service import reconciling
 EXIT_FAULT, EXIT_USAGE, EXIT_DATABASE = 1, 2, 5
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, receivers: Sequence[str]) -> None:
     """Run a reconciler until SIGTERM or SIGINT."""
     stopping = Stopping()
     stopping.install()
     own = settings.reconciler
-    async with reconciling(settings) as reconciler:
+    async with reconciling(settings, receivers) as reconciler:
         if own.metrics_port is not None:
             reconciler.meters.serve(own.metrics_port, own.metrics_host)
         emit("daemon_started", kind="reconciler")
@@ -38,11 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="outbox reconciler", description="Settle what is unknown.")
     parser.add_argument("--config", type=Path, help="default: OUTBOX_CONFIG, else outbox.toml")
+    parser.add_argument("--receiver", action="append", default=[], metavar="NAME", help="ask this receiver only")
     given = parser.parse_args(argv)
     try:
         settings = load_settings(given.config)
         observe.configure(settings.reconciler.log)
-        asyncio.run(serve(settings))
+        asyncio.run(serve(settings, given.receiver))
     except OutboxError as error:
         print(f"outbox reconciler: {error}", file=sys.stderr)  # noqa: T201 - nothing else would say why it ended
         return _exit_code(error)

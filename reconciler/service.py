@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outbox.contract import ReceiverConfig
@@ -53,8 +53,9 @@ class Reconciler:
             raise ValueError("the store has not been opened: nobody has looked at its database yet")
         self._store = store
         self._settings = settings
+        self._member = member or Member("reconciler")
         self.meters = meters or Meters(*METRICS)
-        self._heart = Heart(store, member or Member("reconciler"), self.meters, ClockWatch())
+        self._heart = Heart(store, self._member, self.meters, ClockWatch())
         self._readers = Readers(open_receivers)
         self._wirings = Wirings(store)
         self._registry: Registry | None = None
@@ -68,7 +69,7 @@ class Reconciler:
             look_seconds_max=settings.claim_seconds / 2,
         )
         bounds = Bounds(settings.concurrency, settings.batch_max, settings.claim_seconds)
-        self.sweep = Sweep(store, settler, self._known, self.meters, bounds)
+        self.sweep = Sweep(store, settler, self._served, self.meters, bounds)
         self.chores = Chores(store, self._known, self.meters, settings.belt_seconds)
 
     async def start(self) -> None:
@@ -79,6 +80,11 @@ class Reconciler:
         with a credential that can cause effects, one that cannot be opened, a contract that contradicts itself.
         """
         problems = await self._refresh()
+        problems += [
+            Problem(f"receivers.{name}", "there is no such receiver", "not_found")
+            for name in self._member.receivers or ()
+            if name not in self._known().receivers
+        ]
         if problems:
             raise ConfigError(problems)
 
@@ -121,12 +127,18 @@ class Reconciler:
             raise RuntimeError("start() was not called")
         return self._registry
 
+    def _served(self) -> dict[int, str]:
+        """The receivers that are asked, names by id."""
+        only = self._member.receivers
+        entries = self._known().receivers.values()
+        return {entry.receiver_id: entry.name for entry in entries if only is None or entry.name in only}
+
     async def _refresh(self) -> list[Problem]:
         registry = await read_registry(self._store, self._wirings)
         if self._registry is not None and registry != self._registry:
             emit("registry_changed", count=len(registry.tools))
         self._registry = registry
-        configs = {name: entry.config for name, entry in registry.receivers.items()}
+        configs = {name: registry.receivers[name].config for name in self._served().values()}
         looking = receivers_that_look({name: tool.wiring for name, tool in registry.tools.items()})
         return await self._readers.configure(configs, looking)
 
@@ -160,9 +172,13 @@ async def _every(stop: asyncio.Event, seconds: float, work: Callable[[], Awaitab
 
 
 @contextlib.asynccontextmanager
-async def reconciling(settings: Settings) -> AsyncIterator[Reconciler]:
-    """A reconciler that has started. Raises what `daemon.opened` and `Reconciler.start` raise."""
-    life, member, own = Life(), Member("reconciler"), settings.reconciler
+async def reconciling(settings: Settings, receivers: Sequence[str] = ()) -> AsyncIterator[Reconciler]:
+    """
+    A reconciler that has started; it asks these receivers only, or all.
+
+    Raises what `daemon.opened` and `Reconciler.start` raise.
+    """
+    life, member, own = Life(), Member("reconciler", tuple(receivers) or None), settings.reconciler
     async with opened(
         settings.reconciler_dsn,
         member,

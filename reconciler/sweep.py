@@ -16,7 +16,6 @@ from uuid import uuid4
 from outbox import crashpoints
 from outbox.errors import DatabaseUnavailable, OutboxError
 from outbox.observe import Meters, emit
-from outbox.registry import Registry
 from outbox.store import Store
 from reconciler.act import Claim, Done, name
 from reconciler.doubt import Doubt
@@ -37,11 +36,12 @@ class Sweep:
     """The operations that this process works on."""
 
     def __init__(
-        self, store: Store, settler: Settler, registry: Callable[[], Registry], meters: Meters, bounds: Bounds
+        self, store: Store, settler: Settler, receivers: Callable[[], Mapping[int, str]], meters: Meters, bounds: Bounds
     ) -> None:
+        """`receivers` says at any time which are served: names by id."""
         self._store = store
         self._settler = settler
-        self._registry = registry
+        self._receivers = receivers
         self._meters = meters
         self._bounds = bounds
         self._running: dict[asyncio.Task[Done], Claim] = {}
@@ -95,7 +95,7 @@ class Sweep:
 
     async def _claim(self) -> bool:
         """Fill free places. True if there may be more than there was room for."""
-        receivers = {entry.receiver_id: entry.name for entry in self._registry().receivers.values()}
+        receivers = self._receivers()
         places = self._free_places(list(receivers))
         if not places:
             return True

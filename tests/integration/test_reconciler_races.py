@@ -8,6 +8,7 @@ import pytest
 
 from outbox import crashpoints
 from outbox.contract import ReceiverConfig
+from outbox.errors import ConfigError
 from outbox.evidence import Observation, Verdict
 from outbox.receivers import Question, Receiver
 from outbox.settings import Configuration
@@ -292,6 +293,19 @@ async def test_a_receiver_that_does_not_answer_delays_no_other(stage: Stage, hol
         await reconciler.sweep.finish(0.0, asyncio.Event())
     assert stage.value("select count(*) from outbox.doubt where claimed_by is not null") == 0, "claims are given back"
     assert {stage.state(seq) for seq in answered} == {"succeeded"}
+
+
+async def test_a_reconciler_may_be_told_to_ask_some_receivers_only(stage: Stage, holder: Holder, clock: Clock) -> None:
+    await register(stage.database, another_receiver())
+    other = stage.holder(receiver="shop").taken(ttl_seconds=1_000_000)
+    ours, theirs = in_doubt(stage, other, "shop.sell", "ours"), in_doubt(stage, holder, "thing.looked_up", "theirs")
+    clock.advance(2)
+    async with reconciler_on(stage.database, Records(CONFIRMED), only=("shop",)) as reconciler:
+        assert await reconciler.sweep.run_once() == {Done.SUCCEEDED: 1}
+    assert (stage.state(ours), stage.state(theirs)) == ("succeeded", "unknown")
+    with pytest.raises(ConfigError, match="there is no such receiver"):
+        async with reconciler_on(stage.database, Records(), only=("nobody",)):
+            pass
 
 
 def another_receiver() -> Configuration:

@@ -113,10 +113,12 @@ class Held:
 async def reconciler_on(
     database: Database,
     receivers: Receiver | Callable[[str, ReceiverConfig], Receiver] | None = None,
+    *,
+    only: tuple[str, ...] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Reconciler]:
     """A started reconciler under its own role. `receivers` stands for every receiver; None: the real ones."""
-    life, member = Life(), Member("reconciler")
+    life, member = Life(), Member("reconciler", only)
     async with opened(
         database.dsn_for("reconciler"),
         member,

@@ -1,0 +1,166 @@
+"""The belt and the watches: what is left behind is picked up, by one daemon per period."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from outbox.registry import Registry
+from reconciler.chores import ORPHAN_MARGIN_SECONDS_MAX, Chores
+from reconciler.service import Reconciler
+from tests.support.doubts import DEADLINE_SECONDS, NOT_FOUND, Records, in_doubt, reconciler_on, register
+from tests.support.postgres import Database
+from tests.support.stage import Clock, Holder, Stage
+
+LEASE_SECONDS = 30.0
+BELT_SECONDS = 10.0
+
+
+@pytest.fixture
+async def stage(database: Database) -> AsyncIterator[Stage]:
+    await register(database)
+    with Stage(database) as stage:
+        yield stage
+
+
+@pytest.fixture
+def clock(stage: Stage) -> Clock:
+    return Clock(stage.database)
+
+
+@pytest.fixture
+def holder(stage: Stage, clock: Clock) -> Holder:
+    return stage.holder().taken(ttl_seconds=1_000_000)
+
+
+@pytest.fixture
+async def reconciler(stage: Stage, clock: Clock) -> AsyncIterator[Reconciler]:
+    async with reconciler_on(stage.database, Records(NOT_FOUND), belt=f"{BELT_SECONDS}s") as started:
+        yield started
+
+
+def gauge(reconciler: Reconciler, name: str) -> float | None:
+    return reconciler.meters.registry.get_sample_value(f"outbox_{name}")
+
+
+async def test_of_two_reconcilers_one_does_each_chore_in_a_period(
+    stage: Stage, clock: Clock, reconciler: Reconciler
+) -> None:
+    names = {chore.name for chore in reconciler.chores.all} | {"expire", "redecide"}
+    async with reconciler_on(stage.database, Records(), belt=f"{BELT_SECONDS}s") as other:
+        done = await asyncio.gather(reconciler.chores.run_once(), other.chores.run_once())
+        assert done[0].keys() | done[1].keys() == names
+        assert done[0].keys() & done[1].keys() == set()
+        clock.advance(BELT_SECONDS + 1)
+        again = await other.chores.run_once()
+    assert {"sweep_orphans", "expire", "redecide", "end_landings", "watch_doubt"} == again.keys()
+
+
+async def test_an_attempt_that_nobody_holds_any_more_becomes_unknown_also_in_a_lane_that_is_held(
+    stage: Stage, holder: Holder, clock: Clock, reconciler: Reconciler
+) -> None:
+    """Its task died, or the answer to its begin was lost, in a relay that lives and renews its lease."""
+    seq = stage.put("op", "thing.looked_up")
+    holder.begin_these(seq)
+    older_than = reconciler.chores.orphan_seconds()
+    assert older_than > LEASE_SECONDS + DEADLINE_SECONDS
+    clock.advance(older_than - 1)
+    assert (await reconciler.chores.run_once())["sweep_orphans"] == 0
+    assert stage.state(seq) == "executing"
+    clock.advance(BELT_SECONDS + 2)
+    assert (await reconciler.chores.run_once())["sweep_orphans"] == 1
+    assert (stage.state(seq), stage.pending(seq)["cause"]) == ("unknown", "orphaned")
+    assert holder.end((seq, 1)) == [], "its late answer is recorded as evidence, never as a state"
+    assert stage.doubt(seq)["step"] == "look"
+
+
+async def test_the_belt_waits_for_the_slowest_tool_and_not_for_ever(reconciler: Reconciler) -> None:
+    longest = max(tool.wiring.deadline_seconds + LEASE_SECONDS for tool in reconciler._known().tools.values())
+    assert longest < reconciler.chores.orphan_seconds() <= longest + ORPHAN_MARGIN_SECONDS_MAX
+    nothing = Registry({}, {}, reconciler._known().wirings)
+    chores = Chores(reconciler._store, lambda: nothing, reconciler.meters, BELT_SECONDS)
+    assert chores.orphan_seconds() == ORPHAN_MARGIN_SECONDS_MAX
+
+
+async def test_a_permission_that_lapsed_before_anything_was_sent_ends_its_operation(
+    stage: Stage, clock: Clock, reconciler: Reconciler
+) -> None:
+    soon = stage.value("select outbox.now() + interval '5 s'")
+    seq = stage.put("op", "thing.blind", expires_at=soon)
+    clock.advance(6)
+    assert (await reconciler.chores.run_once())["expire"] == 1
+    assert (stage.state(seq), stage.outcome(seq)["cause"]) == ("rejected", "expired")
+
+
+async def test_marks_of_what_can_no_longer_land_are_removed_in_batches(
+    stage: Stage, clock: Clock, reconciler: Reconciler
+) -> None:
+    stage.rows(
+        """
+        insert into outbox.landing (receiver_id, ord, seq, until)
+        select 1, n, n, outbox.now() + case when n <= 1500 then interval '1 s' else interval '1 h' end
+        from generate_series(1, 1510) n
+        """
+    )
+    clock.advance(2)
+    assert (await reconciler.chores.run_once())["end_landings"] == 1500
+    assert stage.value("select count(*) from outbox.landing") == 10
+
+
+async def test_what_is_in_doubt_is_counted(stage: Stage, holder: Holder, clock: Clock, reconciler: Reconciler) -> None:
+    in_doubt(stage, holder, "thing.blind", "one", steps="person")
+    in_doubt(stage, holder, "thing.looked_up", "two")
+    clock.advance(100)
+    await reconciler.chores.run_once()
+    assert gauge(reconciler, "in_doubt") == 2
+    assert gauge(reconciler, "in_doubt_for_a_person") == 1
+    assert gauge(reconciler, "in_doubt_late") == 2
+    assert (gauge(reconciler, "oldest_doubt_seconds") or 0) >= 100
+    assert gauge(reconciler, "lanes_unheld") == 0
+    holder.give_back()
+    clock.advance(BELT_SECONDS + 1)
+    await reconciler.chores.run_once()
+    assert gauge(reconciler, "lanes_unheld") == 1
+
+
+async def test_contradictions_are_counted_once_and_the_youngest_evidence_again(
+    stage: Stage, holder: Holder, clock: Clock, reconciler: Reconciler
+) -> None:
+    """An older id may be committed later, so the count passes only what is old; it equals the view all the time."""
+    seqs = [in_doubt(stage, holder, "thing.looked_up", f"op-{number}") for number in range(4)]
+    for seq in seqs:
+        stage.settle(seq, 1, "rejected")
+    for number, seq in enumerate(seqs):
+        stage.witness(seq, "receipt", attempt=1, external_id=f"w-{number}")
+        stage.witness(seq, "late_answer", attempt=1, status=500)
+        clock.advance(400)
+        assert (await reconciler.chores.run_once())["watch_evidence"] == number + 1
+        assert gauge(reconciler, "contradictions") == stage.value("select count(*) from outbox.contradiction")
+    assert 0 < reconciler.chores._evidence_passed < stage.value("select max(evidence_id) from outbox.evidence")
+
+
+async def test_an_intent_that_no_trigger_placed_is_found_and_what_is_placed_is_passed(
+    stage: Stage, clock: Clock, reconciler: Reconciler
+) -> None:
+    for number in range(3):
+        stage.put(f"placed-{number}", "thing.blind")
+    clock.advance(700)
+    assert (await reconciler.chores.run_once())["watch_placement"] == 0
+    floor = reconciler.chores._placed_upto
+    assert floor == stage.value("select max(seq) from outbox.intent")
+    stage.rows("set session_replication_role = replica")
+    stage.rows(
+        "insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)"
+        " values ('acme', 'lost', 'thing.blind', 'svc', '{}',"
+        " outbox.intent_digest('acme', 'lost', 'thing.blind', null, null, '{}'))"
+    )
+    stage.rows("set session_replication_role = origin")
+    stage.put("placed-later", "thing.blind")
+    for _ in range(2):
+        clock.advance(700)
+        assert (await reconciler.chores.run_once())["watch_placement"] == 1
+    assert reconciler.chores._placed_upto < stage.value("select seq from outbox.intent where operation_id = 'lost'")
+    stage.rows("select outbox.repair(10, 'ann')")
+    clock.advance(700)
+    assert (await reconciler.chores.run_once())["watch_placement"] == 0
+    assert gauge(reconciler, "unplaced") == 0
