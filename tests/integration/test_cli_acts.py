@@ -1,0 +1,292 @@
+"""What a person decides: docs/cli.md says what each command does in each state, and here it is done."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outbox import crashpoints
+from tests.support.desk import ASKING, BLIND, KEYED, Desk
+from tests.support.postgres import Database
+from tests.support.stage import Stage
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+
+@pytest.fixture
+def desk(database: Database, tmp_path: Path) -> Iterator[Desk]:
+    with Stage(database) as stage:
+        yield Desk(database, stage, tmp_path)
+
+
+def documented() -> list[tuple[str, str, str]]:
+    """The cells of the table: command, state, what happens."""
+    lines = [line.strip("|").split("|") for line in DOCUMENT.splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    (head,) = (row for row in rows if row[0] == "command" and "proposed" in row)
+    table = rows[rows.index(head) + 1 :][:9]
+    return [(row[0], state, cell) for row in table for state, cell in zip(head[1:], row[1:], strict=True)]
+
+
+def act(desk: Desk, command: str, name: str, seq: int, tool: str) -> tuple[str, ...]:
+    """The command line of a row of the table."""
+    say = ("--evidence", "looked at the dashboard")
+    match command:
+        case "`put`, the same again":
+            return ("put", "--tenant", "shop", "--principal", "svc", "--tool", tool, "--id", name)
+        case "`approve`":
+            digest = desk.stage.value("select encode(digest, 'hex') from outbox.intent where seq = %s", seq)
+            return ("approve", name, "--digest", digest)
+        case "`resolve --succeeded`":
+            return ("resolve", name, "--succeeded", *say)
+        case "`resolve --no-effect`, too early" | "`resolve --no-effect`, when it counts":
+            return ("resolve", name, "--no-effect", *say)
+        case "`resolve --no-effect --send-again`, when it counts":
+            return ("resolve", name, "--no-effect", "--send-again", *say)
+    return (command.strip("`"), name)
+
+
+@pytest.mark.parametrize(("command", "state", "cell"), documented())
+def test_a_command_does_what_the_table_says(desk: Desk, command: str, state: str, cell: str) -> None:
+    seq = desk.in_state(state, "op")
+    before = desk.stage.state(seq)
+    assert before == state.partition(",")[0]
+    if "when it counts" in command:
+        desk.clock.advance(2 * 3600)
+    tool = desk.stage.value("select tool from outbox.intent where seq = %s", seq)
+    history = desk.stage.everything()
+    result = desk.run(*act(desk, command, "op", seq, tool), "--json")
+    if cell == "refused":
+        assert result.code == 4, result
+        assert desk.stage.everything() == history, "what is refused changes nothing"
+    else:
+        assert result.code == 0, result
+        after = cell.removeprefix("becomes ") if cell.startswith("becomes") else before
+        assert desk.stage.state(seq) == after
+        assert result.json["state"] == after
+
+
+@pytest.mark.parametrize("state", sorted({state for _, state, _ in documented()}))
+def test_a_dry_run_of_a_retry_answers_in_every_state_and_changes_nothing(desk: Desk, state: str) -> None:
+    desk.in_state(state, "op")
+    history = desk.stage.everything()
+    answer = desk.run.json("retry", "op", "--dry-run")
+    assert desk.stage.everything() == history
+    allowed = {(command, column): cell for command, column, cell in documented()}["`retry`", state] != "refused"
+    assert answer["allowed"] is allowed
+    assert (answer["refusal"] is None) is allowed
+    assert answer["can_happen_twice"] in {"no", "not while the conditions hold", "yes, harmlessly", "yes"}
+    assert answer["reason"]
+    assert desk.run("retry", "op", "--dry-run").out.startswith("Can op happen twice?")
+
+
+@pytest.mark.parametrize("state", sorted({state for _, state, _ in documented()}))
+def test_another_action_under_the_same_id_is_a_conflict_in_every_state(desk: Desk, state: str) -> None:
+    seq = desk.in_state(state, "op")
+    tool = desk.stage.value("select tool from outbox.intent where seq = %s", seq)
+    put = ("put", "--tenant", "shop", "--principal", "svc", "--tool", tool, "--id", "op")
+    error = desk.run.refused(*put, "--resource", "another", code=6)
+    assert error["code"] == "intent_conflict"
+    assert "resource" in error["message"]
+
+
+# -------------------------------------------------------------------------------------------------------------- resolve
+
+
+def test_a_statement_is_evidence_with_the_name_of_the_user_and_no_flag_changes_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "somebody-else")
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    seq = desk.unknown("op")
+    desk.run.json("resolve", "op", "--succeeded", "--external-id", "re_1", "--evidence", "seen in the dashboard")
+    (evidence,) = desk.stage.rows("select * from outbox.evidence where seq = %s", seq)
+    assert (evidence["kind"], evidence["verdict"], evidence["stated_by"]) == ("statement", "confirmed", desk.me)
+    assert evidence["note"] == "seen in the dashboard"
+    outcome = desk.stage.outcome(seq)
+    assert (outcome["decided_by"], outcome["external_id"], outcome["cause"]) == (desk.me, "re_1", "person")
+
+
+def test_no_effect_is_refused_until_settle_time_and_the_refusal_names_it(desk: Desk) -> None:
+    desk.unknown("op")
+    settles = desk.run.json("show", "op")["doubt"]["settle_at"]
+    error = desk.run.refused("resolve", "op", "--no-effect", "--evidence", "x", code=4)
+    assert settles[:19].replace("T", " ") in error["message"]
+    desk.clock.advance(66)
+    assert desk.run.json("resolve", "op", "--no-effect", "--evidence", "x")["state"] == "rejected"
+
+
+def test_without_a_bound_no_effect_waits_for_person_settle_and_says_that_no_bound_backs_it(desk: Desk) -> None:
+    seq = desk.unknown("op", BLIND)
+    desk.clock.advance(3500)
+    desk.run.refused("resolve", "op", "--no-effect", "--evidence", "asked them", code=4)
+    desk.clock.advance(200)
+    desk.run.json("resolve", "op", "--no-effect", "--evidence", "asked them")
+    assert (
+        desk.stage.value("select note from outbox.evidence where seq = %s", seq) == "asked them [no bound backs this]"
+    )
+
+
+def test_no_effect_is_refused_at_any_time_while_a_receipt_says_otherwise(desk: Desk) -> None:
+    seq = desk.unknown("op")
+    desk.stage.witness(seq, "receipt", attempt=1, fence=desk.holder.fence, receipt="{}")
+    desk.clock.advance(100_000)
+    error = desk.run.refused("resolve", "op", "--no-effect", "--evidence", "x", code=4)
+    assert "the effect exists" in error["message"]
+
+
+def test_a_statement_about_an_attempt_that_is_no_longer_the_latest_is_refused(desk: Desk) -> None:
+    seq = desk.unknown("op")
+    desk.clock.advance(100)
+    assert desk.run("retry", "op").code == 0
+    (again,) = desk.holder.begin_these(seq)
+    desk.holder.record_unknown(seq, again["attempt"])
+    error = desk.run.refused("resolve", "op", "--succeeded", "--evidence", "x", "--attempt", "1", code=4)
+    assert "has moved" in error["message"]
+    assert desk.stage.state(seq) == "unknown"
+
+
+def test_a_statement_that_was_never_written_has_changed_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.unknown("op")
+    history = desk.stage.everything()
+    monkeypatch.setattr(crashpoints, "_armed", crashpoints.parse("before_resolve:raise"))
+    with pytest.raises(crashpoints.Reached):
+        desk.run("resolve", "op", "--succeeded", "--evidence", "x")
+    assert desk.stage.everything() == history
+
+
+# ---------------------------------------------------------------------------------------------------------------- retry
+
+
+def test_a_retry_past_the_window_is_refused_and_says_so(desk: Desk) -> None:
+    desk.unknown("op")
+    open_window = desk.run.json("retry", "op", "--dry-run")
+    assert open_window["allowed"]
+    # 24 h less the margin (twice 60 s) and the reach (30 s).
+    assert 86_400 - 150 - 60 < open_window["window_left_seconds"] <= 86_400 - 150
+    desk.clock.advance(86_400 - 150)
+    error = desk.run.refused("retry", "op", code=4)
+    assert "the window is closed" in error["message"]
+    closed = desk.run.json("retry", "op", "--dry-run")
+    assert (closed["can_happen_twice"], closed["window_left_seconds"]) == ("yes", 0)
+    assert "window is closed" in closed["refusal"]
+
+
+def test_a_retry_is_refused_once_the_permission_is_withdrawn(desk: Desk) -> None:
+    desk.unknown("op")
+    assert desk.run("revoke", "op", "--reason", "changed her mind").code == 0
+    error = desk.run.refused("retry", "op", code=4)
+    assert "permission" in error["message"]
+
+
+def test_a_dry_run_names_the_guarantee_and_what_it_rests_on(desk: Desk) -> None:
+    desk.unknown("op")
+    answer = desk.run.json("retry", "op", "--dry-run")
+    assert answer["guarantee"] == "deduplicated"
+    assert answer["can_happen_twice"] == "not while the conditions hold"
+    assert any("24h" in condition for condition in answer["conditions"])
+
+
+def test_a_retry_makes_an_operation_in_back_off_due(desk: Desk) -> None:
+    seq = desk.executing("op")
+    desk.holder.withdraw(seq, 1, delays=500.0, throttleds=True, not_sents=False, causes="throttled")
+    assert desk.holder.begin_these(seq) == []
+    assert desk.run.json("retry", "op")["state"] == "authorized"
+    assert len(desk.holder.begin_these(seq)) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- approval
+
+
+def digest_of(desk: Desk, name: str) -> str:
+    digest: str = desk.run.json("show", name)["digest"]
+    return digest
+
+
+def test_an_approval_permits_exactly_the_digest_that_was_read(desk: Desk) -> None:
+    seq = desk.put("op", ASKING)
+    other = desk.put("other", ASKING)
+    error = desk.run.refused("approve", "op", "--digest", digest_of(desk, "other"), code=4)
+    assert "digest" in error["message"]
+    answer = desk.run.json("approve", "op", "--digest", digest_of(desk, "op"), "--expires-in", "1h", "--reason", "ok")
+    shown = desk.run.json("show", "op")["authorization"]
+    assert (shown["kind"], shown["by"], shown["decision"], shown["holds"]) == ("approval", desk.me, "approved", True)
+    assert shown["expires_at"] == answer["expires_at"]
+    assert (desk.stage.state(seq), desk.stage.state(other)) == ("authorized", "proposed")
+
+
+def test_whoever_asked_cannot_approve(desk: Desk) -> None:
+    desk.put("op", ASKING, principal_id=desk.me)
+    error = desk.run.refused("approve", "op", "--digest", digest_of(desk, "op"), code=4)
+    assert "cannot approve" in error["message"]
+
+
+def test_nobody_is_asked_to_confirm_without_a_terminal(desk: Desk) -> None:
+    desk.put("op", ASKING)
+    assert "--digest" in desk.run.refused("approve", "op", code=2)["message"]
+
+
+def test_a_revocation_is_kept_with_its_reason(desk: Desk) -> None:
+    desk.put("op", ASKING)
+    desk.run.json("approve", "op", "--digest", digest_of(desk, "op"))
+    desk.run.json("revoke", "op", "--reason", "budget is gone")
+    history = desk.run.json("show", "op")["authorization"]["history"]
+    assert [(item["decision"], item["reason"]) for item in history] == [
+        ("approved", None),
+        ("revoked", "budget is gone"),
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------------- whoever
+
+
+def test_what_is_not_there_is_not_found_for_every_act(desk: Desk) -> None:
+    for arguments in (
+        ("show", "no"),
+        ("why", "no"),
+        ("retry", "no"),
+        ("cancel", "no"),
+        ("revoke", "no"),
+        ("approve", "no", "--digest", "00"),
+        ("resolve", "no", "--succeeded", "--evidence", "x"),
+    ):
+        assert desk.run.refused(*arguments, code=3)["code"] == "not_found"
+
+
+def test_an_id_of_several_tenants_is_refused_with_their_names_until_one_is_named(desk: Desk) -> None:
+    desk.put("op")
+    desk.stage.put("op", KEYED, "another")
+    error = desk.run.refused("cancel", "op", code=2)
+    assert error["code"] == "ambiguous_id"
+    assert "another, shop" in error["message"]
+    assert desk.run.json("cancel", "op", "--tenant", "shop")["tenant_id"] == "shop"
+    assert desk.run.json("show", "op", "--tenant", "another")["state"] == "authorized"
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed"),
+    [("operator", {"cancel", "retry", "resolve", "show"}), ("approver", {"show", "approve"}), ("writer", {"put"})],
+)
+def test_a_role_does_what_is_its_own_and_is_told_that_it_lacks_a_right(
+    desk: Desk, role: Any, allowed: set[str]
+) -> None:
+    def begin(name: str, make: Callable[[], int]) -> str:
+        make()
+        return name
+
+    acts = {
+        "show": ("show", begin("a", lambda: desk.put("a"))),
+        "cancel": ("cancel", "a"),
+        "retry": ("retry", begin("b", lambda: desk.put("b"))),
+        "resolve": ("resolve", begin("c", lambda: desk.unknown("c")), "--succeeded", "--evidence", "x"),
+        "approve": ("approve", begin("d", lambda: desk.put("d", ASKING)), "--digest", digest_of(desk, "d")),
+        "put": ("put", "--tenant", "shop", "--principal", "p", "--tool", KEYED),
+    }
+    settings = desk.run.config.read_text().replace(desk.database.dsn, desk.database.dsn_for(role))
+    desk.run.config.write_text(settings)
+    for name, arguments in acts.items():
+        if name in allowed:
+            assert desk.run(*arguments, "--json").code == 0, name
+        elif role == "writer" or name in {"cancel", "retry", "resolve"}:
+            assert desk.run.refused(*arguments, code=5)["code"] == "not_permitted", name
