@@ -39,6 +39,7 @@ grant execute on function outbox.now(), outbox.lp(text), outbox.intent_digest(te
 grant insert (tenant_id, operation_id, tool, resource, arguments, content_type, body, expected_version, ordering_key, principal_id,
   expires_at, not_before, compensates, revision_of, on_behalf_of, traceparent, digest) on outbox.intent to outbox_writer;
 grant execute on function outbox.get_operation(text, text) to outbox_writer, outbox_operator, outbox_approver;
+grant execute on function outbox.place_of(bigint) to outbox_approver;
 grant execute on function outbox.put(text, text, text, text, text, bytea, text, text, text, timestamptz, timestamptz, text, text, text,
   text, text, bytea) to outbox_writer, outbox_operator;
 

@@ -75,6 +75,7 @@ class Stage:
         self.database = database
         self._open = contextlib.ExitStack()
         self._threads = self._open.enter_context(ThreadPoolExecutor())
+        self.sessions: list[Connection] = []
         self.admin = self.connect()
         self._roles: dict[Role, Connection] = {}
 
@@ -91,6 +92,7 @@ class Stage:
         connection = cast("Connection", self._open.enter_context(self.database.connect(role)))
         connection.row_factory = dict_row
         connection.adapters.register_loader("timestamptz", _InfinityLoader)
+        self.sessions.append(connection)
         return connection
 
     def session(self, role: Role | None = None) -> Connection:

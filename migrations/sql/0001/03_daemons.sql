@@ -281,10 +281,11 @@ create function outbox.expire(p_limit int) returns int
 declare
   due outbox.pending;
   ended int := 0;
+  present timestamptz := outbox.now(); -- no index is read by a function that may answer differently for each row
 begin
   for due in
     select p.* from outbox.pending p
-    where p.expires_at <= outbox.now() and p.state in ('proposed', 'authorized')
+    where p.expires_at <= present and p.state in ('proposed', 'authorized')
     order by p.expires_at limit p_limit for update of p skip locked
   loop
     perform outbox.end_unexposed(due, 'expired', 'expiry');

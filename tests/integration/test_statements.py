@@ -1,0 +1,272 @@
+"""Every statement of outbox/sql against the migrated schema, as the role that runs it; and what the hot ones read."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from psycopg._queries import PostgresQuery
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus
+
+from outbox import sql
+from tests.support.postgres import Cluster, Database, Role
+from tests.support.stage import RELAY, Connection, Holder, Stage
+
+# Who runs each file. A new file without a line here fails the test below.
+RUN_BY: dict[str, tuple[Role, ...]] = {
+    "act": ("operator",),
+    "apply": ("operator",),
+    "daemon": ("relay", "reconciler"),
+    "inspect": ("operator", "approver"),
+    "reconcile": ("reconciler",),
+    "registry": ("relay", "reconciler", "operator"),
+    "relay": ("relay",),
+    "write": ("writer", "operator"),
+}
+# What approvers run, of what operators run.
+APPROVERS = {"approve", "revoke"}
+# The demo brings a database of its own, and is its superuser.
+OWNERS = {"demo"}
+
+STATEMENTS = [(group, name) for group in sql.groups() for name in sql.load(group)]
+
+
+@pytest.fixture(scope="module")
+def shared(postgres: Cluster, template: Database) -> Iterator[Stage]:
+    with postgres.database(template) as made, Stage(made) as stage:
+        stage.register()
+        for statement in ("create_orders", "allow_service"):
+            stage.admin.execute(sql.load("demo")[statement])
+        yield stage
+
+
+def prepare(connection: Connection, text: LiteralString) -> int:
+    """Prepare a statement as psycopg would send it; returns its number of parameters."""
+    query = PostgresQuery(Transformer(connection))
+    query.convert(text, dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
+    connection.pgconn.exec_(b"deallocate checked")  # if there is one
+    result = connection.pgconn.prepare(b"checked", query.query)
+    assert result.status == ExecStatus.COMMAND_OK, result.error_message.decode()
+    return connection.pgconn.describe_prepared(b"checked").nparams
+
+
+def plan(connection: Connection, text: LiteralString) -> None:
+    """Prepare and plan it without running it. Unlike PREPARE this checks every right on tables, columns and functions."""
+    nothing = ", ".join(["null"] * prepare(connection, text))
+    connection.execute("set plan_cache_mode = force_generic_plan")
+    connection.execute(f"explain execute checked{f'({nothing})' if nothing else ''}".encode())
+
+
+def test_every_file_of_statements_says_who_runs_it() -> None:
+    assert set(sql.groups()) == RUN_BY.keys() | OWNERS
+
+
+@pytest.mark.parametrize("group, name", STATEMENTS)
+def test_a_statement_fits_the_schema_and_the_rights_of_whoever_runs_it(shared: Stage, group: str, name: str) -> None:
+    if group in OWNERS:
+        prepare(shared.admin, sql.load(group)[name])
+        return
+    roles = RUN_BY[group] + (("approver",) if name in APPROVERS else ())
+    for role in roles:
+        plan(shared.as_role(role), sql.load(group)[name])
+
+
+@pytest.mark.parametrize(
+    "role, group, name",
+    [("reconciler", "relay", "begin_range"), ("relay", "reconcile", "settle"), ("viewer", "act", "cancel"),
+     ("approver", "act", "resolve"), ("writer", "inspect", "list_operations")],
+)  # fmt: skip
+def test_the_check_above_sees_a_missing_right(shared: Stage, role: Role, group: str, name: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        plan(shared.as_role(role), sql.load(group)[name])
+
+
+@pytest.mark.parametrize("name", ["begin_range", "begin_these", "end_operations", "withdraw_attempts", "record_unknown"])
+def test_every_write_in_a_lane_joins_the_lock_of_its_lane(name: str) -> None:
+    """By text, as the behaviour of an unjoined lock shows in a race only; the races are in test_interleavings.py."""
+    text = RELAY[name]
+    assert text.startswith("with l as materialized (")
+    assert "n.fence = %(fence)s and n.owner = %(owner)s\n  for key share" in text
+    assert re.search(r"from l (left|cross) join \w+", text.rpartition("\n)")[2])
+
+
+# --------------------------------------------------------------------------------------------- reading no more than due
+
+ROWS = 20_000
+BATCH = 200
+
+
+@pytest.fixture(scope="module", params=["statistics of an empty table", "fresh statistics"])
+def burst(request: pytest.FixtureRequest, postgres: Cluster, template: Database) -> Iterator[Stage]:
+    """One lane with a burst of open operations. Autovacuum never comes in time for a burst."""
+    with postgres.database(template) as made, Stage(made) as stage:
+        stage.register()
+        for table in ("intent", "pending", "doubt", "outcome", "attempt", "evidence"):
+            stage.admin.execute(f"alter table outbox.{table} set (autovacuum_enabled = off)".encode())
+        stage.rows("analyze")
+        stage.rows(
+            """
+            insert into outbox.intent (tenant_id, operation_id, tool, arguments, ordering_key, principal_id, digest)
+            select 'acme', 'op-' || n, 'stock.set', '{}', 'k-' || n / 2, 'svc',
+              outbox.intent_digest('acme', 'op-' || n, 'stock.set', null, null, '{}') from generate_series(1, %s) n
+            """,
+            ROWS,
+        )
+        # A tenth in doubt, as after the loss of a relay.
+        holder = stage.holder().taken(3600)
+        assert holder.begin(batch_max=ROWS // 10)
+        holder.give_back()
+        assert stage.holder().taken().connection
+        stage.rows("update outbox.lane set expires_at = '-infinity'")
+        if request.param == "fresh statistics":
+            stage.rows("analyze")
+        yield stage
+
+
+@pytest.fixture(params=["auto", "force_generic_plan"])
+def holder(request: pytest.FixtureRequest, burst: Stage) -> Iterator[Holder]:
+    """A holder inside a transaction that is rolled back, whose reads are counted."""
+    connection = burst.session("relay")
+    connection.execute(f"set plan_cache_mode = {request.param}".encode())
+    connection.prepare_threshold = None if request.param == "auto" else 0
+    connection.execute("begin")
+    yield burst.holder(connection=connection).taken(3600)
+    connection.execute("rollback")
+
+
+def reads(connection: Connection) -> dict[str, tuple[int, int]]:
+    """What this transaction has read so far: of each table, rows by scanning it whole and rows by index."""
+    rows = connection.execute(
+        "select relname::text as name, seq_tup_read as scanned, coalesce(idx_tup_fetch, 0) as fetched"
+        " from pg_stat_xact_user_tables where schemaname = 'outbox'"
+    ).fetchall()
+    return {row["name"]: (row["scanned"], row["fetched"]) for row in rows}
+
+
+LARGE = ("pending", "intent", "doubt")
+
+
+def assert_reads_at_most(connection: Connection, rows: int, act: Callable[[], Any]) -> Any:
+    before = reads(connection)
+    answer = act()
+    after = reads(connection)
+    read = {table: tuple(b - a for a, b in zip(before[table], after[table], strict=True)) for table in LARGE}
+    assert all(scanned + fetched <= rows for scanned, fetched in read.values()), read
+    return answer
+
+
+def test_claiming_a_range_reads_what_it_claims(holder: Holder) -> None:
+    begun = assert_reads_at_most(holder.connection, 8 * BATCH, lambda: holder.begin(after=ROWS // 5, batch_max=BATCH))
+    assert len(begun) == BATCH // 2 or len(begun) == BATCH
+
+
+def test_claiming_by_name_reads_the_named(holder: Holder) -> None:
+    names = range(ROWS // 2, ROWS // 2 + 2 * BATCH, 2)
+    begun = assert_reads_at_most(holder.connection, 8 * BATCH, lambda: holder.begin_these(*names, batch_max=BATCH))
+    assert len(begun) == BATCH
+
+
+def test_recording_reads_the_named(holder: Holder) -> None:
+    begun = holder.begin(after=ROWS // 5, batch_max=3 * 20) or []
+    attempts = [(row["seq"], row["attempt"]) for row in begun]
+    ended = assert_reads_at_most(holder.connection, 8 * 20, lambda: holder.end(*attempts[:20]))
+    doubted = assert_reads_at_most(holder.connection, 8, lambda: holder.record_unknown(*attempts[20]))
+    withdrawn = assert_reads_at_most(holder.connection, 8, lambda: holder.withdraw(*attempts[21]))
+    assert (len(ended), len(doubted), len(withdrawn)) == (20, 1, 1)
+
+
+def test_finding_ones_own_commit_reads_the_named(holder: Holder) -> None:
+    (row,) = holder.begin(after=ROWS // 5, batch_max=1) or []
+    assert holder.end((row["seq"], row["attempt"]))
+    question = {"seqs": [row["seq"]], "attempts": [row["attempt"]]}
+    found = assert_reads_at_most(holder.connection, 8, lambda: holder.run("recorded_attempts", **question))
+    assert found == [{"seq": row["seq"], "attempt": row["attempt"]}]
+
+
+ONE_BY_ONE: dict[str, tuple[Role, LiteralString]] = {
+    "settle": ("reconciler", "select outbox.settle(7, 1, 'rejected', 'no_effect', 'r', null, null, null)"),
+    "allow_resend": ("reconciler", "select outbox.allow_resend(7, 1, 'now', 'now')"),
+    "witness": (
+        "reconciler",
+        "select outbox.witness(7, 1, 1, 'receipt', null, null, null, 0, 200, null, null, null, 'r', null, null)",
+    ),
+    "cancel": ("operator", "select outbox.cancel('acme', 'op-15000', 'eve')"),
+    "revoke": ("operator", "select outbox.revoke('acme', 'op-7', 'eve', null)"),
+    "retry": ("operator", "select outbox.retry('acme', 'op-7', 'eve')"),
+    "get_operation": ("operator", "select * from outbox.get_operation('acme', 'op-15000')"),
+    "operation": ("operator", "select * from outbox.operation where seq = 15000"),
+    "put": (
+        "writer",
+        "select outbox.put('acme', 'op-15000', 'stock.set', 'svc', '{}',"
+        " outbox.intent_digest('acme', 'op-15000', 'stock.set', null, null, '{}'), p_ordering_key => 'k-7500')",
+    ),
+    "expire": ("relay", "select outbox.expire(100)"),
+}
+
+
+@pytest.mark.parametrize("act", ONE_BY_ONE)
+def test_an_act_on_one_operation_reads_that_operation(burst: Stage, act: str) -> None:
+    role, statement = ONE_BY_ONE[act]
+    connection = burst.as_role(role)
+    with connection.transaction(force_rollback=True):
+        rows = assert_reads_at_most(connection, 20, lambda: connection.execute(statement).fetchall())
+    assert len(rows) == 1
+
+
+def test_a_row_that_waits_for_its_predecessors_costs_an_index_probe(holder: Holder) -> None:
+    """Every second operation waits for the one before it under its ordering key."""
+    begun = holder.begin(after=ROWS // 5, batch_max=ROWS) or []
+    assert all(row["ordered"] for row in begun)
+    read = reads(holder.connection)["pending"]
+    assert sum(read) < 8 * ROWS
+
+
+# ------------------------------------------------------------------------------------------------- updates that are HOT
+
+
+def test_no_index_holds_a_column_that_an_attempt_changes(shared: Stage) -> None:
+    rows = shared.rows(
+        """
+        select a.attname::text as name from pg_attribute a
+        where a.attrelid = 'outbox.pending'::regclass and has_column_privilege('outbox_relay', 'outbox.pending', a.attnum, 'update')
+          and exists (select from pg_depend d join pg_index i on i.indexrelid = d.objid
+            where i.indrelid = a.attrelid and d.refobjid = a.attrelid and d.refobjsubid = a.attnum)
+        """
+    )
+    assert rows == []
+
+
+def test_no_update_of_an_open_row_touches_an_index(database: Database) -> None:
+    """An index on a column that changes would cost every attempt three index entries, and their vacuum."""
+    with Stage(database) as stage:
+        stage.register(lanes=4)
+        stage.rows(
+            "insert into outbox.intent (tenant_id, operation_id, tool, arguments, ordering_key, principal_id, digest, expires_at)"
+            " select 'acme', 'op-' || n, 'stock.set', '{}', n::text, 'svc',"
+            " outbox.intent_digest('acme', 'op-' || n, 'stock.set', null, null, '{}'), 'infinity' from generate_series(1, 400) n"
+        )
+        holders = [stage.holder(lane).taken(3600) for lane in range(4)]
+        updated = 0
+        for _ in range(3):
+            for holder in holders:
+                for row in holder.begin(batch_max=500) or []:
+                    attempt = (row["seq"], row["attempt"])
+                    assert holder.record_unknown(*attempt) if row["seq"] % 2 else holder.withdraw(*attempt, delays=0.0)
+                    updated += 2
+            stage.rows("select outbox.allow_resend(seq, attempt, outbox.now(), 'infinity') from outbox.doubt")
+        counted = count_updates(stage)
+        assert counted["updated"] >= updated > 2_000
+        assert counted["hot"] / counted["updated"] > 0.98
+
+
+def count_updates(stage: Stage) -> dict[str, Any]:
+    stage.rows("select pg_stat_force_next_flush()")
+    for connection in stage.sessions:
+        connection.execute("select pg_stat_force_next_flush()")
+        connection.execute("select 1")
+    (row,) = stage.rows(
+        "select n_tup_upd as updated, n_tup_hot_upd as hot from pg_stat_user_tables where relname = 'pending'"
+    )
+    return row
