@@ -167,8 +167,12 @@ def overtaken(stage: Stage) -> tuple[Stage, Holder, int]:
     return stage, old, seq
 
 
-@pytest.mark.parametrize("write", ["end", "record_unknown", "withdraw", "renew", "begin", "begin_these", "give_back", "idle"])
-def test_a_write_under_a_lost_fence_says_so_and_applies_nothing(overtaken: tuple[Stage, Holder, int], write: str) -> None:
+@pytest.mark.parametrize(
+    "write", ["end", "record_unknown", "withdraw", "renew", "begin", "begin_these", "give_back", "idle"]
+)
+def test_a_write_under_a_lost_fence_says_so_and_applies_nothing(
+    overtaken: tuple[Stage, Holder, int], write: str
+) -> None:
     stage, old, seq = overtaken
     stage.put("another")
     before = stage.everything()
@@ -292,7 +296,9 @@ def test_a_renewal_and_a_writer_never_wait_for_each_other(stage: Stage, order: s
     """FOR SHARE would starve the renewal: a busy lane with slow commits would lose its own lease."""
     stage.register()
     writer = slow(stage).taken()
-    renewer = Holder(stage.session("relay"), writer.receiver_id, writer.receiver, writer.lane, writer.owner, writer.fence)
+    renewer = Holder(
+        stage.session("relay"), writer.receiver_id, writer.receiver, writer.lane, writer.owner, writer.fence
+    )
     stage.put("op")
     for session in (writer, renewer):
         session.connection.execute("set lock_timeout = '1ms'")
@@ -350,7 +356,10 @@ def test_after_a_lost_answer_nothing_applied_is_recognised_as_ones_own_commit(st
     assert holder.end((ended, 1)) == []
     assert holder.record_unknown(doubted, 1) == []
     question = {"seqs": [ended, doubted, doubted], "attempts": [1, 1, 2]}
-    assert {(row["seq"], row["attempt"]) for row in holder.run("recorded_attempts", **question)} == {(ended, 1), (doubted, 1)}
+    assert {(row["seq"], row["attempt"]) for row in holder.run("recorded_attempts", **question)} == {
+        (ended, 1),
+        (doubted, 1),
+    }
     stranger = Holder(holder.connection, holder.receiver_id, holder.receiver, holder.lane, fence=holder.fence)
     assert stranger.run("recorded_attempts", **question) == []
 
@@ -363,7 +372,7 @@ def test_a_begin_whose_answer_was_lost_is_found_by_its_holder(stage: Stage) -> N
     assert holder.begin()
     assert holder.begin() == []
     (orphan,) = holder.run("own_executing", after=0, upto=2**62, batch_max=10)
-    assert orphan == {"seq": seq, "attempt": 1}
+    assert orphan == {"seq": seq, "attempt": 1, "first": True}
     assert holder.withdraw(seq, 1, delays=0.0) == [seq]
     assert [row["attempt"] for row in holder.begin() or []] == [2]
 
@@ -540,7 +549,9 @@ def test_of_two_reconcilers_with_one_finding_one_applies_it(stage: Stage) -> Non
     holder = stage.holder().taken()
     seq = stage.unknown("op", holder)
     one, other = stage.session("reconciler"), stage.session("reconciler")
-    statement: LiteralString = "select outbox.settle(%s, 1, 'authorized', 'proven_absent', 'reconciler', null, null, null) as answer"
+    statement: LiteralString = (
+        "select outbox.settle(%s, 1, 'authorized', 'proven_absent', 'reconciler', null, null, null) as answer"
+    )
     one.execute("begin")
     assert one.execute(statement, [seq]).fetchall() == [{"answer": "applied"}]
     second = stage.start(lambda: other.execute(statement, [seq]).fetchall())
@@ -825,7 +836,8 @@ def test_a_life_that_this_server_does_not_live_is_refused(failed_over: Stage, wr
 
 
 @pytest.mark.parametrize(
-    "tool, expected", [("blind", "unknown"), ("looked.up", "unknown"), ("stock.set", "authorized"), ("repeatable", "authorized")]
+    "tool, expected",
+    [("blind", "unknown"), ("looked.up", "unknown"), ("stock.set", "authorized"), ("repeatable", "authorized")],
 )
 def test_what_may_have_been_exposed_without_a_trace_becomes_unknown_unless_a_resend_is_safe(
     failed_over: Stage, tool: str, expected: str

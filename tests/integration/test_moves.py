@@ -63,7 +63,9 @@ def move(stage: Stage, seq: int, state: State) -> None:
 
 def end(stage: Stage, before: State, after: State) -> None:
     stage.rows(
-        "insert into outbox.outcome (seq, from_state, state, cause, attempt) values (1, %s, %s, 'person', 1)", before, after
+        "insert into outbox.outcome (seq, from_state, state, cause, attempt) values (1, %s, %s, 'person', 1)",
+        before,
+        after,
     )
 
 
@@ -181,11 +183,19 @@ def test_the_vocabulary_of_causes_is_one(stage: Stage) -> None:
 @pytest.mark.parametrize("table", ["pending", "outcome", "attempt"])
 def test_every_table_with_a_cause_takes_exactly_the_vocabulary(stage: Stage, table: str) -> None:
     def write(stage: Stage, cause: str | None) -> None:
-        columns: Row = {
-            "pending": {"receiver_id": 1, "lane": 0, "seq": 1, "state": "authorized", "next_at": "now", "policy_version": 1},
+        shapes: dict[str, Row] = {
+            "pending": {
+                "receiver_id": 1,
+                "lane": 0,
+                "seq": 1,
+                "state": "authorized",
+                "next_at": "now",
+                "policy_version": 1,
+            },
             "outcome": {"seq": 1, "from_state": "executing", "state": "succeeded", "attempt": 1},
             "attempt": {"seq": 1, "attempt": 1, "fence": 1},
-        }[table] | {"cause": cause}
+        }
+        columns = shapes[table] | {"cause": cause}
         names, places = ", ".join(columns), ", ".join(f"%({name})s" for name in columns)
         stage.admin.execute(f"insert into outbox.{table} ({names}) values ({places})".encode(), columns)
         stage.admin.execute(f"delete from outbox.{table}".encode() if table == "pending" else "select")
@@ -199,6 +209,8 @@ def test_every_table_with_a_cause_takes_exactly_the_vocabulary(stage: Stage, tab
 
 def test_a_rejection_always_tells_its_cause(stage: Stage) -> None:
     def reject(stage: Stage) -> None:
-        stage.rows("insert into outbox.outcome (seq, from_state, state, attempt) values (1, 'executing', 'rejected', 1)")
+        stage.rows(
+            "insert into outbox.outcome (seq, from_state, state, attempt) values (1, 'executing', 'rejected', 1)"
+        )
 
     assert refused(stage, reject) == "23514"

@@ -20,9 +20,9 @@ ALL = "*"
 Rights = dict[str, str]
 
 # Everybody who reads anything at all: who is there, what is configured, what is open. No payload in any of them.
-SURROUNDINGS = dict.fromkeys("instance receiver contract tool pause pending doubt lane member landing".split(), ALL)
-HISTORY = dict.fromkeys("intent outcome attempt evidence approval".split(), ALL)
-FOR_PEOPLE = dict.fromkeys("operation attempt_log contradiction stuck tombstone cause chore audit".split(), ALL)
+SURROUNDINGS = dict.fromkeys(["instance", "receiver", "contract", "tool", "pause", "pending", "doubt", "lane", "member", "landing"], ALL)
+HISTORY = dict.fromkeys(["intent", "outcome", "attempt", "evidence", "approval"], ALL)
+FOR_PEOPLE = dict.fromkeys(["operation", "attempt_log", "contradiction", "stuck", "tombstone", "cause", "chore", "audit"], ALL)
 
 SELECT: dict[Role, Rights] = {
     "writer": {},
@@ -145,7 +145,14 @@ def test_a_role_touches_the_columns_that_it_needs_and_no_others(shared: Stage, r
         for column in columns:
             if verb != "select" and table in views:
                 continue  # no view is updatable for anybody: they join
-            if verb == "update" and column in {"receiver_id", "contract_id", "evidence_id", "approval_id", "audit_id", "seq"}:
+            if verb == "update" and column in {
+                "receiver_id",
+                "contract_id",
+                "evidence_id",
+                "approval_id",
+                "audit_id",
+                "seq",
+            }:
                 statement = composing.SQL("update outbox.{table} set {column} = default where false")
             else:
                 statement = composing.SQL(shape)
@@ -310,7 +317,7 @@ def history(shared: Stage) -> Iterator[Connection]:
     admin.execute("rollback")
 
 
-KEPT = "intent outcome attempt evidence approval contract tombstone audit".split()
+KEPT = ["intent", "outcome", "attempt", "evidence", "approval", "contract", "tombstone", "audit"]
 CHANGES: dict[str, LiteralString] = {
     "update": "update outbox.{table} set {column} = {column}",
     "delete": "delete from outbox.{table}",
@@ -325,7 +332,9 @@ def test_history_is_not_changed_even_by_its_owner(history: Connection, shared: S
     assert before["n"] > 0
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="history"), history.transaction():
         history.execute(composing.SQL(CHANGES[change]).format(**names))
-    assert history.execute(composing.SQL("select count(*) as n from outbox.{table}").format(**names)).fetchall() == [before]
+    assert history.execute(composing.SQL("select count(*) as n from outbox.{table}").format(**names)).fetchall() == [
+        before
+    ]
 
 
 def test_open_operations_are_not_truncated_even_by_their_owner(shared: Stage) -> None:
@@ -357,8 +366,14 @@ def work(stage: Stage) -> None:
     assert (answer["seq"], answer["state"]) == (good, "authorized")
     # The operator cancels, the approver approves exactly what is there.
     stage.as_role("operator").execute("select outbox.cancel('acme', 'cancelled', 'eve')")
-    (seen,) = stage.as_role("approver").execute("select digest, arguments from outbox.operation where seq = %s", [proposed]).fetchall()
-    stage.as_role("approver").execute("select outbox.approve('acme', 'proposed', %s, 'eve', null, 'fine')", [seen["digest"]])
+    (seen,) = (
+        stage.as_role("approver")
+        .execute("select digest, arguments from outbox.operation where seq = %s", [proposed])
+        .fetchall()
+    )
+    stage.as_role("approver").execute(
+        "select outbox.approve('acme', 'proposed', %s, 'eve', null, 'fine')", [seen["digest"]]
+    )
     # The relay takes, begins, records, renews and gives back.
     holder = stage.holder().taken()
     begun: list[dict[str, Any]] = holder.begin() or []
@@ -373,20 +388,29 @@ def work(stage: Stage) -> None:
     assert stage.holder().take() == 1
     # The reconciler looks, records what it saw, and settles.
     reconciler = stage.as_role("reconciler")
-    claimed = reconciler.execute("update outbox.doubt set claimed_by = gen_random_uuid(), reads = reads + 1 returning seq").fetchall()
+    claimed = reconciler.execute(
+        "update outbox.doubt set claimed_by = gen_random_uuid(), reads = reads + 1 returning seq"
+    ).fetchall()
     assert len(claimed) == 3
     evidence = stage.witness(doubtful, "lookup", role="reconciler", verdict="confirmed", attempt=1)
     (applied,) = reconciler.execute(
-        "select outbox.settle(%s, 1, 'succeeded', 'confirmed', 'reconciler', %s, 'r-1', null) as answer", [doubtful, evidence]
+        "select outbox.settle(%s, 1, 'succeeded', 'confirmed', 'reconciler', %s, 'r-1', null) as answer",
+        [doubtful, evidence],
     ).fetchall()
     assert applied["answer"] == "applied"
     assert stage.settle(absent, 1, "rejected") == "applied"
     # A person ends what nobody can look up, once no request can land any more.
     clock.advance(3601)
-    resolved = "select outbox.resolve('acme', 'proposed', 2, 'succeeded', 'x-7', 'eve', 'seen in their console') as answer"
+    resolved = (
+        "select outbox.resolve('acme', 'proposed', 2, 'succeeded', 'x-7', 'eve', 'seen in their console') as answer"
+    )
     assert stage.as_role("operator").execute(resolved).fetchall() == [{"answer": "applied"}]
     # The viewer sees how it ended.
-    ends = stage.as_role("viewer").execute("select operation_id, state, cause, decided_by, external_id from outbox.operation").fetchall()
+    ends = (
+        stage.as_role("viewer")
+        .execute("select operation_id, state, cause, decided_by, external_id from outbox.operation")
+        .fetchall()
+    )
     assert {row["operation_id"]: (row["state"], row["cause"], row["decided_by"]) for row in ends} == {
         "good": ("succeeded", None, None),
         "doubtful": ("succeeded", "confirmed", "reconciler"),

@@ -1,4 +1,4 @@
-"""A stage for tests of the schema: a registered tool, intents, holders of lanes, people; each under the role that may do it."""
+"""A stage for tests of the schema: a tool, intents, holders of lanes, people; each under the role that may do it."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,7 @@ NO_BOUND = 2**63 - 1
 RELAY = {**sql.load("daemon"), **sql.load("relay")}
 
 # The numbers of a tool whose key is honoured for a day, as `outbox apply` would derive them.
-KEYED = {
+KEYED: Row = {
     "retention": "24 hours",
     "margin": "1 minute",
     "reach": "30 seconds",
@@ -37,11 +37,11 @@ KEYED = {
     "resend_safe": True,
 }
 # No key; a look-up proves absence once the bound has passed.
-LOOKED_UP = {"reach": "30 seconds", "deadline": "5 seconds", "settle": "40 seconds"}
+LOOKED_UP: Row = {"reach": "30 seconds", "deadline": "5 seconds", "settle": "40 seconds"}
 # Neither: a person decides.
-BLIND = {"reach": "5 seconds", "deadline": "5 seconds"}
+BLIND: Row = {"reach": "5 seconds", "deadline": "5 seconds"}
 # No key, and a resend is harmless at any time, but may land late.
-REPEATABLE = {
+REPEATABLE: Row = {
     "reach": "30 seconds",
     "deadline": "5 seconds",
     "settle": "40 seconds",
@@ -82,7 +82,9 @@ class Stage:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._open.close()
 
     # ------------------------------------------------------------------------------------------------- connections
@@ -98,7 +100,9 @@ class Stage:
     def session(self, role: Role | None = None) -> Connection:
         """Open one that may wait, and stand idle inside a transaction, for as long as a test's barrier needs."""
         connection = self.connect(role)
-        connection.execute("set lock_timeout = 0; set idle_in_transaction_session_timeout = 0; set statement_timeout = 0")
+        connection.execute(
+            "set lock_timeout = 0; set idle_in_transaction_session_timeout = 0; set statement_timeout = 0"
+        )
         return connection
 
     def as_role(self, role: Role) -> Connection:
@@ -167,7 +171,9 @@ class Stage:
         """Read every row of every table, to show that something changed nothing."""
         return {
             table: self.admin.execute(
-                composing.SQL("select to_jsonb(t) as row from outbox.{} t order by t::text").format(composing.Identifier(table))
+                composing.SQL("select to_jsonb(t) as row from outbox.{} t order by t::text").format(
+                    composing.Identifier(table)
+                )
             ).fetchall()
             for table in TABLES
         }
@@ -192,7 +198,12 @@ class Stage:
             "insert into outbox.contract (digest, tool, version, body) values (%s, %s, 1, '{}') returning contract_id",
             [hashlib.sha256(tool.encode()).digest(), tool],
         ).fetchall()
-        columns = {"name": tool, "receiver_id": receiver_id[0]["receiver_id"], **contract, **(KEYED if not numbers else numbers)}
+        columns = {
+            "name": tool,
+            "receiver_id": receiver_id[0]["receiver_id"],
+            **contract,
+            **(KEYED if not numbers else numbers),
+        }
         insert(operator, "tool", columns)
         return int(receiver_id[0]["receiver_id"])
 
@@ -220,7 +231,7 @@ class Stage:
     def witness(self, seq: int, kind: str, *, role: Role = "relay", **columns: Any) -> int:
         """Append evidence, as a daemon does."""
         facts = dict.fromkeys(
-            "attempt fence verdict external_id receipt duplicates status excerpt request_id sent_at stated_by note".split()
+            ["attempt", "fence", "verdict", "external_id", "receipt", "duplicates", "status", "excerpt", "request_id", "sent_at", "stated_by", "note"]
         )
         facts |= {"seq": seq, "kind": kind, "source": "test"} | columns
         (row,) = self.as_role(role).execute(RELAY["witness"], facts).fetchall()
@@ -232,7 +243,12 @@ class Stage:
             self.as_role(role)
             .execute(
                 "select outbox.settle(%s, %s, %s, %s, 'reconciler', null, null, null) as answer",
-                [seq, attempt, to, cause or {"succeeded": "confirmed", "rejected": "no_effect"}.get(to, "proven_absent")],
+                [
+                    seq,
+                    attempt,
+                    to,
+                    cause or {"succeeded": "confirmed", "rejected": "no_effect"}.get(to, "proven_absent"),
+                ],
             )
             .fetchall()
         )
@@ -285,7 +301,12 @@ class Holder:
 
     def renew(self, ttl_seconds: float = 30) -> bool:
         """Say whether the lane is still ours, for another while."""
-        lanes = {"receiver_ids": [self.receiver_id], "lanes": [self.lane], "fences": [self.fence], "owners": [self.owner]}
+        lanes = {
+            "receiver_ids": [self.receiver_id],
+            "lanes": [self.lane],
+            "fences": [self.fence],
+            "owners": [self.owner],
+        }
         return bool(self.run("renew_leases", ttls=[ttl_seconds], **lanes))
 
     def give_back(self) -> None:
@@ -294,7 +315,9 @@ class Holder:
 
     def begin(self, after: int = 0, upto: int = NO_BOUND, batch_max: int = 500) -> list[Row] | None:
         """Expose what is due in a range."""
-        return _answer(self.run("begin_range", after=after, upto=upto, batch_max=batch_max, resends=True, frontier=True))
+        return _answer(
+            self.run("begin_range", after=after, upto=upto, batch_max=batch_max, resends=True, frontier=True)
+        )
 
     def begin_these(self, *seqs: int, batch_max: int = 500) -> list[Row]:
         """Expose these, if they still may; the lease must be held."""
@@ -305,7 +328,7 @@ class Holder:
     def end(self, *attempts: tuple[int, int], state: str = "succeeded", cause: str | None = None) -> list[int] | None:
         """Record an answer that settles each of these (seq, attempt)."""
         nothing = dict.fromkeys(
-            "wire_digests statuses excerpts request_ids peers receipts external_ids".split(), [None] * len(attempts)
+            ["wire_digests", "statuses", "excerpts", "request_ids", "peers", "receipts", "external_ids"], [None] * len(attempts)
         )
         rows = self.run(
             "end_operations",
@@ -335,7 +358,9 @@ class Holder:
             "request_ids": None,
             "peers": None,
         } | columns
-        rows = self.run("record_unknown", **columns_of([(seq, attempt)]), **{name: [one] for name, one in facts.items()})
+        rows = self.run(
+            "record_unknown", **columns_of([(seq, attempt)]), **{name: [one] for name, one in facts.items()}
+        )
         return _seqs(rows)
 
     def withdraw(self, seq: int, attempt: int, **columns: Any) -> list[int] | None:
@@ -351,7 +376,9 @@ class Holder:
             "throttleds": False,
             "firsts": False,
         } | columns
-        rows = self.run("withdraw_attempts", **columns_of([(seq, attempt)]), **{name: [one] for name, one in facts.items()})
+        rows = self.run(
+            "withdraw_attempts", **columns_of([(seq, attempt)]), **{name: [one] for name, one in facts.items()}
+        )
         return _seqs(rows)
 
 
@@ -390,8 +417,9 @@ def insert_intent(columns: dict[str, Any]) -> composing.Composed:
     """Return the plain INSERT of an intent with these columns, whose digest is right."""
     others = sorted(columns.keys() - {"tenant_id", "operation_id", "tool"})
     return composing.SQL(
-        "insert into outbox.intent (tenant_id, operation_id, tool, digest, {}) values (%(tenant_id)s, %(operation_id)s, %(tool)s,"
-        " outbox.intent_digest(%(tenant_id)s, %(operation_id)s, %(tool)s, %(resource)s, %(expected_version)s, %(arguments)s), {})"
+        "insert into outbox.intent (tenant_id, operation_id, tool, digest, {})"
+        " values (%(tenant_id)s, %(operation_id)s, %(tool)s, outbox.intent_digest(%(tenant_id)s, %(operation_id)s, %(tool)s,"
+        " %(resource)s, %(expected_version)s, %(arguments)s), {})"
     ).format(
         composing.SQL(", ").join(map(composing.Identifier, others)),
         composing.SQL(", ").join(map(composing.Placeholder, others)),
