@@ -145,6 +145,7 @@ class Store:
     async def listen(self, channel: str, dsn: str | None = None) -> AsyncIterator[str]:
         """Payloads of notifications on one channel, on a connection of its own; ends when that connection does.
 
+        The first payload is empty: it listens. What was sent before is not heard, and has to be looked for.
         Notifications are a speed-up: they may be lost, doubled or late, and polling alone must be right.
         """
         if not _CHANNEL.match(channel):
@@ -153,6 +154,7 @@ class Store:
             conninfo = make_conninfo(dsn, **CONNECTION_OPTIONS) if dsn else self._dsn
             async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
                 await connection.execute(composing.SQL("listen {}").format(composing.Identifier(channel)))
+                yield ""
                 async for notification in connection.notifies():
                     yield notification.payload
         except psycopg.OperationalError as error:

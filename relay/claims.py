@@ -46,6 +46,9 @@ class Host(Protocol):
     def lose(self, why: str) -> None:
         """The lease is lost."""
 
+    def room(self) -> int:
+        """How many answers there may be in memory only, beyond those there are."""
+
 
 class Claims:
     """The beginning side of one lane."""
@@ -97,7 +100,7 @@ class Claims:
             if 2 * flight.waiting > ahead:  # a few rows at a time would cost a statement each
                 return 0
             room += ahead
-        room = min(room, flight.pace.room(boottime()) - flight.waiting, settings.batch_max, self._shared.room())
+        room = min(room, flight.pace.room(boottime()) - flight.waiting, settings.batch_max, self._host.room())
         return 0 if self._host.closing else max(0, room)
 
     async def _begin_due(self) -> int:

@@ -18,7 +18,7 @@ from relay.flight import Flight
 from relay.holding import Holding
 from relay.recorder import Recorder, Row
 from relay.service import Service
-from relay.shared import Shared
+from relay.shared import Hub, Shared
 
 # A statement that the database refuses (not one that it does not answer) is not tried again at once.
 _REFUSED_SECONDS: Final = 1.0
@@ -31,7 +31,7 @@ _NO_LEASE: Final = LocalLease(float("-inf"))
 class Lane:
     """A lane under one lease: what begins (`claims`), what runs (`flight`), what was heard (`recorder`)."""
 
-    def __init__(self, holding: Holding, lease: LocalLease, service: Service, shared: Shared) -> None:
+    def __init__(self, holding: Holding, lease: LocalLease, service: Service, shared: Shared, hub: Hub) -> None:
         self.holding = holding
         self.lease = lease
         self.service = service
@@ -42,6 +42,7 @@ class Lane:
         """Do not wait for the database any longer."""
         self.lost = False
         self._shared = shared
+        self._hub = hub
         self._closing = asyncio.Event()
         self.flight = Flight(
             holding,
@@ -151,6 +152,10 @@ class Lane:
         if self.lost:
             self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent"))
 
+    def room(self) -> int:
+        """How many answers there may be in memory only, beyond those there are."""
+        return self._hub.room()
+
     def _scene(self) -> Scene:
         holding, service = self.holding, self.service
         return Scene(
@@ -168,7 +173,7 @@ class Lane:
         if transition.alarm:
             self._alarm(finished)
         if self.service.faults.heard(finished.begun.seq, blames_us=transition.pause_receiver):
-            self._shared.pause(receiver, "the receiver refused our credential several times in a row")
+            self._hub.pause(receiver, "the receiver refused our credential several times in a row")
         if transition.lease_lost:
             emit("lane_lost", receiver=receiver, lane=self.holding.lane, reason="the receiver has seen a newer fence")
             self.close()

@@ -1,7 +1,7 @@
 """What all lanes of one relay share."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 from uuid import UUID
 
 from outbox.daemon import ClockWatch
@@ -16,8 +16,7 @@ from outbox.store import Store
 class Shared:
     """The database, the settings, and what this process knows as a whole.
 
-    `channel`: where writers ring for it (None: nobody does, it polls). `room`: how many attempts may begin before the
-    answers that are in memory only would be too many. `pause`: begin nothing more for a receiver, for this reason.
+    `channel`: where writers ring for it (None: nobody does, it polls).
     """
 
     store: Store
@@ -27,6 +26,14 @@ class Shared:
     clock: ClockWatch
     wirings: Wirings
     dead_man: DeadMan
-    room: Callable[[], int]
-    pause: Callable[[str, str], None]
     channel: str | None = None
+
+
+class Hub(Protocol):
+    """The relay, as its lanes see it."""
+
+    def room(self) -> int:
+        """How many more attempts may begin before too many answers would be in memory only."""
+
+    def pause(self, receiver: str, reason: str) -> None:
+        """Begin nothing more for a receiver, for this reason, until a person lets it go on."""

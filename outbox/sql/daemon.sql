@@ -27,8 +27,8 @@ on conflict (member_id) do update set seen_at = outbox.now(), counters = exclude
 returning outbox.now() as now
 
 -- name: live_members
--- Daemons of one kind seen lately, with the receivers they serve (null: all).
-select m.member_id, m.receivers from outbox.member m
+-- Daemons of one kind seen lately, with the receivers they serve (null: all) and how long they have been silent.
+select m.member_id, m.receivers, extract(epoch from outbox.now() - m.seen_at)::float8 as silent_seconds from outbox.member m
 where m.kind = %(kind)s and m.seen_at > outbox.now() - %(seen_within_seconds)s * interval '1 second' order by m.member_id
 
 -- name: member_leaves

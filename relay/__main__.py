@@ -1,0 +1,91 @@
+"""The relay as a program: the only place where its parts are put together."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from outbox.daemon import ClockWatch, Heart, Life, Member, Stopping, opened
+from outbox.errors import DatabaseError, OutboxError
+from outbox.lease import DeadMan
+from outbox.observe import Meters, configure, emit
+from outbox.receivers import open_receiver
+from outbox.registry import Wirings
+from outbox.settings import Settings, load_settings
+from relay.doorbell import Doorbell, channel_of
+from relay.loop import Relay
+from relay.metrics import METRICS
+from relay.shared import Shared
+
+EXIT_OK, EXIT_UNRECORDED, EXIT_USAGE, EXIT_DATABASE = 0, 1, 2, 5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a relay until SIGTERM or SIGINT.
+
+    0: stopped in order. 1: stopped before every answer was recorded (they are unknown, and looked up). 2: the
+    configuration is wrong. 5: the database cannot be used.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = load_settings(arguments.config, _overrides(arguments))
+        configure(settings.relay.log)
+        return EXIT_OK if asyncio.run(_run(settings)) else EXIT_UNRECORDED
+    except OutboxError as error:
+        print(f"relay: {error}", file=sys.stderr)  # noqa: T201 - a program that does not start says why
+        return EXIT_DATABASE if isinstance(error, DatabaseError) else EXIT_USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="relay", description="Deliver intents to receivers.")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="default: outbox.toml, or OUTBOX_CONFIG")
+    parser.add_argument(
+        "--receiver", action="append", metavar="NAME", help="serve this receiver only; may be given several times"
+    )
+    parser.add_argument("--log", choices=("auto", "json", "console"), help="how to write events to standard error")
+    return parser
+
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, dict[str, object]]:
+    given = {"receivers": arguments.receiver, "log": arguments.log}
+    return {"relay": {name: value for name, value in given.items() if value is not None}}
+
+
+async def _run(settings: Settings) -> bool:
+    stopping = Stopping()
+    stopping.install()
+    relay, dsn = settings.relay, settings.relay_dsn
+    member, life, clock, meters = Member("relay", relay.receivers), Life(), ClockWatch(), Meters(*METRICS)
+    if relay.metrics_port is not None:
+        meters.serve(relay.metrics_port, relay.metrics_host)
+    listening_dsn = settings.listening_dsn(dsn)
+    async with (
+        opened(
+            dsn, member, life, settings.database, groups=("relay",), connections_max=relay.connections_max - 1
+        ) as store,
+        opened(dsn, member, life, settings.database, groups=("relay",), connections_max=1) as lease_store,
+    ):
+        assert life.instance_id is not None  # noqa: S101 - every connection was looked at
+        shared = Shared(
+            store=store,
+            instance_id=life.instance_id,
+            settings=relay,
+            meters=meters,
+            clock=clock,
+            wirings=Wirings(store),
+            dead_man=DeadMan(),
+            channel=None if listening_dsn is None else channel_of(member.member_id),
+        )
+        running = Relay(shared, lease_store, member, Heart(lease_store, member, meters, clock), open_receiver)
+        doorbell = None
+        if shared.channel is not None and listening_dsn is not None:
+            doorbell = Doorbell(store, shared.channel, listening_dsn, lambda: running.lanes, meters)
+        emit("daemon_started", kind="relay", pid=member.pid, host=member.host, version=member.version)
+        clean = await running.run(stopping, doorbell)
+        emit("daemon_stopped", kind="relay", pid=member.pid)
+        return clean
+
+
+if __name__ == "__main__":
+    sys.exit(main())

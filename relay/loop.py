@@ -1,0 +1,184 @@
+"""All of a relay together: lanes that come and go, receivers that change, and an end in order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from outbox.daemon import Heart, Member, Stopping, do_chores
+from outbox.errors import ConfigError, DatabaseError, DatabaseUnavailable, SchemaMismatch
+from outbox.lease import boottime
+from outbox.observe import emit
+from outbox.registry import Registry, read_registry
+from outbox.store import Store
+from relay.doorbell import Doorbell
+from relay.lane import Lane
+from relay.leases import Leases
+from relay.services import OpenReceiver, Services
+from relay.shared import Shared
+
+# After a statement without an answer: well within a third of the shortest lease. After one that was refused: later.
+_AGAIN_SECONDS: Final = 0.2
+_REFUSED_SECONDS: Final = 1.0
+CHORES_SECONDS: Final = 5.0
+# Who asks for an end at once gets it. So long may the database take to hear of the last answers.
+_LAST_WORDS_SECONDS: Final = 3.0
+
+
+class Relay:
+    """One relay process. `lease_store` has a connection of its own: a renewal never waits behind other statements."""
+
+    def __init__(
+        self, shared: Shared, lease_store: Store, member: Member, heart: Heart, open_receiver: OpenReceiver
+    ) -> None:
+        self.services = Services(member.receivers, open_receiver)
+        self.leases = Leases(lease_store, member, heart, shared, self)
+        self.lanes: dict[Lane, asyncio.Task[None] | None] = {}
+        """Every lane with something to do: held ones, and lost ones whose last answers are on their way."""
+        self._shared = shared
+        self._heart = heart
+        self._registry: Registry | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._pauses: dict[str, str] = {}
+
+    def room(self) -> int:
+        """How many more attempts may begin before too many answers would be in memory only."""
+        return self._shared.settings.answers_max - sum(len(lane.flight.open) for lane in self.lanes)
+
+    def pause(self, receiver: str, reason: str) -> None:
+        """Ask that nothing more begins for a receiver. It is written when leases are seen to next."""
+        self._pauses[receiver] = reason
+
+    # ------------------------------------------------------------------------------------------------------------ runs
+
+    async def run(self, stopping: Stopping, doorbell: Doorbell | None = None) -> bool:
+        """Work until asked to stop; True if everything that was heard is recorded. Raises as `read_registry`."""
+        await self.read_registry()
+        work: list[Callable[[], Awaitable[float]]] = [self._keep, self._follow_registry, self._do_chores]
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            helpers = [group.create_task(_repeat(each)) for each in work]
+            if doorbell is not None:
+                helpers.append(group.create_task(doorbell.run()))
+            await stopping.requested.wait()
+            clean = await self._stop(stopping)
+            for helper in helpers:
+                helper.cancel()
+        await self._heart.leave()
+        await self.services.aclose()
+        return clean
+
+    async def run_once(self) -> int:
+        """One round without background work: renew, share, begin, wait for answers, record. Returns how many began."""
+        if self._registry is None:
+            await self.read_registry()
+        await self._keep()
+        begun = 0
+        for lane in list(self.lanes):
+            begun += await lane.claims.step()
+            await lane.settle()
+            if lane.closing:
+                await self._leave(lane)
+        await self._write_pauses()
+        return begun
+
+    async def read_registry(self) -> None:
+        """Take in what has been applied."""
+        registry = await read_registry(self._shared.store, self._shared.wirings)
+        await self.services.close_retired()
+        if registry == self._registry:
+            return
+        if self._registry is not None:
+            emit("registry_changed", count=len(registry.tools))
+        self._registry = registry
+        self.services.update(registry)
+        self.leases.services = self.services.by_name
+        for lane in self.lanes:
+            service = self.services.by_name.get(lane.holding.receiver)
+            if service is None:
+                lane.close()
+            elif service is not lane.service:
+                lane.serve(service)
+
+    # ------------------------------------------------------------------------------------------------------- its parts
+
+    def started(self, lane: Lane) -> None:
+        """A lane was taken: let it live."""
+        self.lanes[lane] = None if self._group is None else self._group.create_task(self._live(lane))
+
+    async def _live(self, lane: Lane) -> None:
+        await lane.run()
+        await self._leave(lane)
+
+    async def _leave(self, lane: Lane) -> None:
+        await self.leases.give_back(lane)
+        self.lanes.pop(lane, None)
+
+    async def _keep(self) -> float:
+        await self.leases.tick()
+        await self._write_pauses()
+        return self.leases.next_tick_at()
+
+    async def _follow_registry(self) -> float:
+        try:
+            await self.read_registry()
+        except (ConfigError, SchemaMismatch) as error:
+            # What is in force here stays in force: a mistake in one tool stops nobody else's work.
+            emit("registry_refused", reason=error.message)
+        return boottime() + self._shared.settings.registry_poll_seconds
+
+    async def _do_chores(self) -> float:
+        await do_chores(self._shared.store, CHORES_SECONDS)
+        return boottime() + CHORES_SECONDS
+
+    async def _write_pauses(self) -> None:
+        for receiver, reason in list(self._pauses.items()):
+            await self._shared.store.value("pause_receiver", receiver=receiver, by="relay", reason=reason)
+            del self._pauses[receiver]
+            self._shared.meters.count("receivers_paused", receiver=receiver)
+            emit("receiver_paused", receiver=receiver, reason=reason)
+
+    # ---------------------------------------------------------------------------------------------------------- the end
+
+    async def _stop(self, stopping: Stopping) -> bool:
+        """Begin nothing more, let attempts end, give lanes back; break off what takes too long."""
+        self.leases.stopping = True
+        for lane in list(self.lanes):
+            lane.close()
+        if not await self._lanes_end(self._shared.settings.grace_seconds, stopping.at_once):
+            for lane in list(self.lanes):
+                lane.flight.break_off()
+            await self._lanes_end(_LAST_WORDS_SECONDS)
+        clean = not any(lane.flight.open for lane in self.lanes)
+        for lane, task in list(self.lanes.items()):
+            lane.give_up.set()
+            if task is not None:
+                task.cancel()
+        return clean
+
+    async def _lanes_end(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
+        """Wait until every lane has ended; False if that takes longer, or somebody is in a hurry."""
+        hurrying = asyncio.create_task((hurry or asyncio.Event()).wait())
+        try:
+            async with asyncio.timeout(seconds):
+                while tasks := [task for task in self.lanes.values() if task is not None]:
+                    await asyncio.wait([*tasks, hurrying], return_when=asyncio.FIRST_COMPLETED)
+                    if hurrying.done():
+                        return False
+        except TimeoutError:
+            return False
+        finally:
+            hurrying.cancel()
+        return True
+
+
+async def _repeat(work: Callable[[], Awaitable[float]]) -> None:
+    """Do it for ever, each time when the last one said. A database that does not answer delays it."""
+    while True:
+        try:
+            until = await work()
+        except DatabaseUnavailable:  # the heart reports it, once
+            until = boottime() + _AGAIN_SECONDS
+        except DatabaseError as error:
+            emit("statement_failed", reason=error.message)
+            until = boottime() + _REFUSED_SECONDS
+        await asyncio.sleep(max(0.0, until - boottime()))
