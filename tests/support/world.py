@@ -49,6 +49,8 @@ from tests.support.facts import at, seconds
 ANSWER = Answer(200)
 # Where no bound is stated, and none is assumed, a request may be so late.
 LATE_SECONDS = 5_000.0
+# The margin that stands for a bound where a key has a window and nobody states one.
+LATE_SECONDS_ASSUMED = 300.0
 STEPS_MAX = 20_000
 
 
@@ -86,6 +88,8 @@ class Ledger:
                 self.effects.append(when)
             elif what == "work declined":
                 self.declined = True
+                # What failed is not stored: the same key executes anew.
+                self.key_stored_at = None
             else:
                 self.land(when, fence, float(what.partition(" ")[2]))
 
@@ -125,7 +129,8 @@ class World:
         self.fence = 1
         self.evidence: list[tuple[float, Evidence]] = []
         self.permission_until = self.random.choice([math.inf, math.inf, self.random.uniform(0, 300)])
-        self.sends: list[float] = []
+        # When each resend began, and the first exposure that its window counts from.
+        self.resends: list[tuple[float, float]] = []
         self.trace: list[str] = []
         self.doubt_seconds: list[float] = []
         self.doubted_since: float | None = None
@@ -212,7 +217,8 @@ class World:
         self.ledger.until(sent)
         fence = None
         if self.wiring.contract.fencing != "none":
-            self.fence += 1
+            # Sometimes somebody looks who has no fence to raise beyond the attempt's own.
+            self.fence += self.random.choice([0, 1])
             self.ledger.fence = max(self.ledger.fence, self.fence)
             fence = self.fence
         verdict = self.seen_at(sent)
@@ -254,8 +260,9 @@ class World:
         settled = resend and op.last_exposed_at is not None and self.has_settled(op)
         self.to(State.EXECUTING, "resend" if resend else "begin")
         self.doubted_since = begun if self.doubted_since is None else self.doubted_since
-        self.sends.append(begun)
         first = op.first_sent_at or at(begun)
+        if resend:
+            self.resends.append((begun, seconds(first)))
         until = op.resend_until or (FOREVER if math.isinf(self.retention) else at(begun + self.retention))
         self.op = replace(
             self.op,
@@ -348,10 +355,12 @@ class World:
 
     def lateness(self) -> float:
         """How long after its begin a request may land, under the assumptions that the guarantee prints."""
-        if self.wiring.settle_seconds is not None:
-            return self.wiring.settle_seconds
-        windowed = 0 < self.wiring.retention_seconds < math.inf
-        return self.wiring.deadline_seconds + (self.wiring.margin_seconds if windowed else LATE_SECONDS)
+        contract, late = self.wiring.contract, LATE_SECONDS
+        if contract.in_flight_bound is not None:
+            late = self.wiring.receiver.pause_bound + contract.in_flight_bound
+        elif isinstance(contract.key, Key) and 0 < contract.key_retention < math.inf:
+            late = LATE_SECONDS_ASSUMED
+        return self.wiring.config.deadline + late
 
     def said_no(self, begun: float) -> Outcome:
         """This request was not executed. Where a path repeats requests, that speaks of one copy only."""

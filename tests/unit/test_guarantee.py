@@ -23,6 +23,8 @@ PROMISES: dict[str, Promise] = {
     "later, pending shown": Promise.VERIFIED,
     "later, blind": Promise.PERSON_DECIDES,
     "later, key": Promise.DEDUPLICATED,
+    "later, key, pending shown": Promise.DEDUPLICATED,
+    "later, over a path that repeats": Promise.PERSON_DECIDES,
     "version": Promise.GUARDED,
     "version, repeat-safe": Promise.GUARDED,
     "repeat-safe": Promise.REPEATABLE,
