@@ -20,17 +20,20 @@ from outbox.errors import (
     Problem,
     UnsupportedConnection,
 )
+from outbox.feed import BATCH_MAX, AsyncFeed, Feed
 from outbox.intent import Id, Intent, Name, ToolName
 from outbox.operation import Operation
-from outbox.put import Row, arun, get_one, put_many, put_one, run
+from outbox.put import Row, arun, run
+from outbox.query import get_one, put_many, put_one
 from outbox.waiting import Puts, Steps, steps
 
 if TYPE_CHECKING:
     import psycopg
 
-    from outbox.put import AsyncConnection, SyncConnection
+    from outbox.connection import AsyncConnection, SyncConnection
 
 WAIT_DEFAULT_SECONDS = 30.0
+FEED_CONNECT_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,11 @@ class Outbox:
     """
     One tenant and one principal of it, from the authenticated context of the caller: nothing in an intent changes them.
 
-    Every method has an asynchronous twin (`aput`, `aput_many`, `aget`, `await_`) that takes an AsyncSession or
-    AsyncConnection of SQLAlchemy or an AsyncConnection or AsyncCursor of psycopg where the other takes a Session,
-    Connection or Cursor. They run in the transaction that the connection is in, and never commit.
-    `dsn` is for `wait` alone, which then opens a connection of its own. May be shared by threads and tasks.
+    A connection is a Session or Connection of SQLAlchemy, a Connection or Cursor of psycopg 3, or Django's. Every
+    method has an asynchronous twin (`aput`, `aput_many`, `aget`, `await_`, `afeed`) for an AsyncSession or
+    AsyncConnection of SQLAlchemy, an AsyncConnection or AsyncCursor of psycopg, or a connection of asyncpg.
+    They run in the transaction that the connection is in, and never commit.
+    `dsn` is for `wait` and `feed`, which then open a connection of their own. May be shared by threads and tasks.
     """
 
     tenant_id: str
@@ -138,6 +142,49 @@ class Outbox:
                 step = plan.send(await (asyncio.sleep(step) if isinstance(step, float) else arun(handle, step)))
             return step
 
+    def feed(
+        self,
+        connection: "SyncConnection | None" = None,
+        *,
+        after: str | None = None,
+        follow: bool = False,
+        batch_max: int = BATCH_MAX,
+    ) -> Feed:
+        """
+        Tell how operations of this tenant ended: each end once, in an order in which nothing comes in behind a reader.
+
+        `after` is the cursor of the last end that was handled; None is the beginning. Save it in the transaction in
+        which you handle the end, and the two can never disagree, whatever crashes.
+        Reads in batches on `connection`, or on one of its own if the Outbox has a `dsn`. Stops at the last end there
+        is, or with `follow` waits for the next ones. What an open transaction of anybody may still end is told when
+        that transaction is over; your own is one of them, once it has written.
+
+        FeedReset if the cursor is of another life of the database. WaitInsideTransaction if `follow` would wait inside
+        of an open transaction.
+        """
+
+        def opened() -> "contextlib.AbstractContextManager[SyncConnection]":
+            return self._own(FEED_CONNECT_SECONDS_MAX) if connection is None else contextlib.nullcontext(connection)
+
+        return Feed(self.tenant_id, opened, after=after, follow=follow, batch_max=batch_max)
+
+    def afeed(
+        self,
+        connection: "AsyncConnection | None" = None,
+        *,
+        after: str | None = None,
+        follow: bool = False,
+        batch_max: int = BATCH_MAX,
+    ) -> AsyncFeed:
+        """Tell how operations of this tenant ended, as `feed` does, to `async for`."""
+
+        def opened() -> "contextlib.AbstractAsyncContextManager[AsyncConnection]":
+            if connection is None:
+                return self._own_async(FEED_CONNECT_SECONDS_MAX)
+            return contextlib.nullcontext(connection)
+
+        return AsyncFeed(self.tenant_id, opened, after=after, follow=follow, batch_max=batch_max)
+
     def operation_id(self, run_id: str, tool: str, arguments: Mapping[str, Any] | str) -> str:
         """
         Derive the id of one step of an agent's run: the same call, repeated after a crash, is the same operation.
@@ -193,7 +240,7 @@ class Outbox:
 
     def _opening(self, timeout_seconds: float) -> tuple[str, dict[str, Any]]:
         if self.dsn is None:
-            raise UnsupportedConnection("There is nothing to wait on.", hint="Give a connection, or Outbox a dsn.")
+            raise UnsupportedConnection("There is no connection.", hint="Give a connection, or Outbox a dsn.")
         # Never prepared: the DSN may lead to a pooler. libpq's own shortest bound is two seconds.
         return self.dsn, {
             "autocommit": True,

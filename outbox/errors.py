@@ -9,7 +9,9 @@ Every error that this project raises on purpose.
     |   |-- IntentRace               another transaction is writing that id: roll back, and run yours again
     |   |-- UnknownTool              no such tool in this database
     |   |-- UnsupportedConnection    not a connection that put, get and wait can use
+    |   |-- NotInTransaction         a put where nothing would commit together with it
     |   |-- WaitInsideTransaction    waiting here could never see the end
+    |   |-- FeedReset                the cursor is of another life of the database
     |   |-- ConfigError              the configuration is wrong; `problems` has all of it
     |   |-- IllegalMove              not a move of the state table
     |   |-- Refused                  an operator's act is not allowed now
@@ -161,6 +163,18 @@ class UnsupportedConnection(Misuse, TypeError):
     """Not a connection that an intent can be written on."""
 
     code = "unsupported_connection"
+
+
+class NotInTransaction(Misuse):
+    """The connection is in no transaction: the intent would commit alone, whatever becomes of your own rows."""
+
+    code = "not_in_transaction"
+
+
+class FeedReset(Misuse):
+    """The end that this cursor names is not there: the database is another one, or lost it in a failover."""
+
+    code = "feed_reset"
 
 
 class WaitInsideTransaction(Misuse):

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from outbox.errors import Misuse, NotFound, WaitInsideTransaction
 from outbox.operation import Operation
-from outbox.put import Query, Row, get_one
+from outbox.put import Row
+from outbox.query import Query, get_one
 
 Steps: TypeAlias = Generator[Query | float | Operation, Sequence[Row] | None, None]
 

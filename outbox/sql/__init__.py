@@ -110,3 +110,15 @@ def with_colons(sql: LiteralString) -> LiteralString:
         return "%" if match[0] == "%%" else r"\:"
 
     return _PLACEHOLDER.sub(rewrite, sql)
+
+
+def with_numbers(sql: LiteralString) -> tuple[LiteralString, tuple[str, ...]]:
+    """Rewrite parameters for PostgreSQL itself: %(name)s becomes $1, $2, ...; also return the names in that order."""
+    names: list[str] = []
+
+    def rewrite(match: re.Match[str]) -> str:
+        if match[1] and match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}" if match[1] else match[0][-1]
+
+    return _PLACEHOLDER.sub(rewrite, sql), tuple(names)

@@ -1,11 +1,13 @@
 -- What runs on the connection of a service, inside its transaction. Casts spare every driver from guessing types; times
--- travel as text, since SQLAlchemy declares a datetime to be a timestamp without time zone.
+-- travel as text, since SQLAlchemy declares a datetime to be a timestamp without time zone, and JSON as text, since a
+-- service may have taught its driver to encode what it takes for JSON.
+-- as_tenant() says in the same statement whom the transaction acts for, where row-level security wants to know.
 
 -- name: put_one
 -- Put one intent; answers with the operation, or with the fields in which an earlier one of that id differs.
 select p.*, cast(pg_current_xact_id_if_assigned() as text) as xid
 from outbox.put(
-  p_tenant_id => cast(%(tenant_id)s as text),
+  p_tenant_id => outbox.as_tenant(cast(%(tenant_id)s as text)),
   p_operation_id => cast(%(operation_id)s as text),
   p_tool => cast(%(tool)s as text),
   p_principal_id => cast(%(principal_id)s as text),
@@ -27,13 +29,13 @@ from outbox.put(
 -- name: put_many
 -- Put a list of intents in its order, which the caller sorts: two writers then meet on their first common id only.
 select i.place, p.*, cast(pg_current_xact_id_if_assigned() as text) as xid
-from json_to_recordset(cast(%(intents)s as json)) as i (
+from json_to_recordset(cast(cast(%(intents)s as text) as json)) as i (
   place int, tenant_id text, operation_id text, tool text, principal_id text, arguments text, digest text,
   resource text, expected_version text, ordering_key text, not_before timestamptz, expires_at timestamptz,
   compensates text, revision_of text, on_behalf_of text, traceparent text, content_type text, body text
 )
 cross join lateral outbox.put(
-  p_tenant_id => i.tenant_id,
+  p_tenant_id => outbox.as_tenant(i.tenant_id),
   p_operation_id => i.operation_id,
   p_tool => i.tool,
   p_principal_id => i.principal_id,
@@ -61,6 +63,15 @@ select g.*,
        not pg_visible_in_snapshot(cast(cast(%(put_xid)s as text) as xid8), pg_current_snapshot()) as put_is_open
 from (values (1)) as always (one)
 left join lateral outbox.get_operation(
-  p_tenant_id => cast(%(tenant_id)s as text),
+  p_tenant_id => outbox.as_tenant(cast(%(tenant_id)s as text)),
   p_operation_id => cast(%(operation_id)s as text)
 ) as g on true;
+
+-- name: feed
+-- Ends of a tenant's operations behind a cursor, oldest first; the last row is a bookmark and has no operation.
+select f.*, transaction_timestamp() as began_at
+from outbox.feed(
+  p_tenant_id => outbox.as_tenant(cast(%(tenant_id)s as text)),
+  p_after => cast(%(after)s as text),
+  p_limit => cast(%(batch_max)s as int)
+) as f;

@@ -279,7 +279,7 @@ def test_a_cursor_of_the_caller_keeps_its_results(database: Database) -> None:
 
 
 def test_more_than_one_batch_is_one_sorted_sequence(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outbox.put.BATCH_MAX_INTENTS", 3)
+    monkeypatch.setattr("outbox.query.BATCH_MAX_INTENTS", 3)
     intents = [Intent(tool="mail.send", operation_id=f"o-{number:02}") for number in reversed(range(10))]
     with database.connect("writer", autocommit=False) as connection:
         operations = BOX.put_many(connection, intents)

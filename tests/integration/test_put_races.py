@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from outbox import Intent, IntentRace, Operation, Outbox
-from outbox.put import put_many
+from outbox.query import put_many
 from outbox.sql import load
 from tests.support.eventually import eventually
 from tests.support.postgres import Database

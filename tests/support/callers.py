@@ -1,14 +1,20 @@
 """Every kind of connection that a service may hold, behind one asynchronous face: one test speaks of them all."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
+import django
+import django.conf
+import django.db
 import psycopg
+import pytest
 import sqlalchemy
+from django.db import transaction
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -41,8 +47,8 @@ class Caller:
 
     async def execute(self, statement: str) -> None:
         """Run a statement of the service's own."""
-        is_psycopg = isinstance(self.owner, psycopg.Connection | psycopg.AsyncConnection)
-        result = self.owner.execute(statement if is_psycopg else text(statement))
+        is_sqlalchemy = type(self.owner).__module__.startswith("sqlalchemy") or isinstance(self.owner, Session)
+        result = self.owner.execute(text(statement) if is_sqlalchemy else statement)
         if self.is_async:
             await result
 
@@ -105,6 +111,103 @@ async def _sqlalchemy_async(dsn: str, driver: str, opened: Callable[[Any], Any])
         await engine.dispose()
 
 
+class AsyncpgTransaction:
+    """What ends a transaction of asyncpg, and opens the next one."""
+
+    def __init__(self, connection: Any) -> None:
+        self.execute = connection.execute
+        self._connection = connection
+
+    async def begin(self) -> None:
+        self._open = self._connection.transaction()
+        await self._open.start()
+
+    async def commit(self) -> None:
+        await self._open.commit()
+        await self.begin()
+
+    async def rollback(self) -> None:
+        await self._open.rollback()
+        await self.begin()
+
+
+@contextlib.asynccontextmanager
+async def _asyncpg(dsn: str, *, pool: bool = False) -> AsyncIterator[Caller]:
+    async with contextlib.AsyncExitStack() as stack:
+        if pool:
+            lender = await stack.enter_async_context(asyncpg.create_pool(dsn, min_size=1, max_size=2))
+            connection = await stack.enter_async_context(lender.acquire())
+        else:
+            connection = await asyncpg.connect(dsn)
+            stack.push_async_callback(connection.close)
+        owner = AsyncpgTransaction(connection)
+        await owner.begin()
+        yield Caller(connection, owner, is_async=True)
+        await owner._open.rollback()
+
+
+class DjangoAtomic:
+    """What ends an atomic block of Django's, and opens the next one."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._begin()
+
+    def _begin(self) -> None:
+        self._atomic = transaction.atomic(using=self._alias)
+        self._atomic.__enter__()
+
+    def end(self) -> None:
+        self._atomic.__exit__(None, None, None)
+
+    def execute(self, statement: str) -> None:
+        with django.db.connections[self._alias].cursor() as cursor:
+            cursor.execute(statement)
+
+    def commit(self) -> None:
+        self.end()
+        self._begin()
+
+    def rollback(self) -> None:
+        transaction.set_rollback(True, using=self._alias)
+        self.commit()
+
+
+@contextlib.contextmanager
+def django_connection(dsn: str, alias: str = "default", **options: Any) -> Iterator[Any]:
+    """One of `django.db.connections`, outside of any transaction."""
+    if not django.conf.settings.configured:
+        django.conf.settings.configure(USE_TZ=True, TIME_ZONE="Europe/Berlin")
+        django.setup()
+    parts = conninfo_to_dict(dsn)
+    place = {
+        "NAME": parts["dbname"],
+        "USER": parts.get("user") or "",
+        "HOST": parts["host"],
+        "PORT": parts.get("port", ""),
+    }
+    handler = django.db.utils.ConnectionHandler(
+        {"default": {}, alias: {"ENGINE": "django.db.backends.postgresql", **place, **options}}
+    )
+    django.db.connections[alias] = connection = handler[alias]
+    try:
+        yield connection
+    finally:
+        connection.close()
+        del django.db.connections[alias]
+
+
+@contextlib.asynccontextmanager
+async def _django(dsn: str) -> AsyncIterator[Caller]:
+    # Django refuses to block an event loop; here nothing else runs on it.
+    with pytest.MonkeyPatch.context() as patch, django_connection(dsn) as connection:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        owner = DjangoAtomic("default")
+        yield Caller(connection, owner, is_async=False)
+        transaction.set_rollback(True)
+        owner.end()
+
+
 Open = Callable[[str], AbstractAsyncContextManager[Caller]]
 
 CALLERS: dict[str, Open] = {
@@ -116,6 +219,9 @@ CALLERS: dict[str, Open] = {
     "subclass of Session": lambda dsn: _sqlalchemy(dsn, ShopSession),
     "scoped_session": lambda dsn: _sqlalchemy(dsn, lambda engine: scoped_session(sessionmaker(engine))),
     "Connection": lambda dsn: _sqlalchemy(dsn, lambda engine: engine.connect()),
+    "Django's connection": _django,
+    "asyncpg connection": _asyncpg,
+    "asyncpg connection of a pool": lambda dsn: _asyncpg(dsn, pool=True),
     "AsyncSession of psycopg": lambda dsn: _sqlalchemy_async(dsn, "psycopg", AsyncSession),
     "AsyncConnection of psycopg": lambda dsn: _sqlalchemy_async(dsn, "psycopg", lambda engine: engine.connect()),
     "AsyncSession of asyncpg": lambda dsn: _sqlalchemy_async(dsn, "asyncpg", AsyncSession),

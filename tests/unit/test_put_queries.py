@@ -7,13 +7,15 @@ import pytest
 import sqlalchemy
 
 from outbox import Intent, IntentRace, InvalidIntent, Outbox, UnknownTool
-from outbox import put as module
-from outbox.errors import NotPermitted, OutboxError, SchemaMismatch, UnsupportedConnection
-from outbox.put import arun, get_one, put_many, put_one, run
-from outbox.sql import load, with_colons
+from outbox import query as module
+from outbox.errors import FeedReset, Misuse, NotPermitted, OutboxError, SchemaMismatch, UnsupportedConnection
+from outbox.put import arun, run
+from outbox.query import Query, feed_batch, get_one, put_many, put_one
+from outbox.sql import load, with_colons, with_numbers
+from outbox.sqlstate import raise_known
 
 
-def items(query: module.Query) -> list[dict[str, Any]]:
+def items(query: Query) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(query.parameters["intents"])
     return found
 
@@ -21,10 +23,14 @@ def items(query: module.Query) -> list[dict[str, Any]]:
 def test_every_parameter_of_a_statement_is_given_and_no_other() -> None:
     intent = Intent(tool="mail.send", body=b"\xff", content_type="a/b")
     queries = [put_one("acme", "p", intent), *put_many("acme", "p", [intent]), get_one("acme", "o")]
+    queries.append(feed_batch("acme", None, 10))
     assert {query.name for query in queries} == set(load("write"))
     for query in queries:
         clause = sqlalchemy.text(with_colons(load("write")[query.name]))
         assert set(clause.compile().params) == set(query.parameters)
+        text, names = with_numbers(load("write")[query.name])
+        assert set(names) == set(query.parameters)
+        assert "%" not in text
 
 
 def test_one_and_many_state_the_same_of_an_intent() -> None:
@@ -67,10 +73,10 @@ async def test_a_synchronous_session_is_for_put_and_an_asynchronous_one_for_aput
 
     query = get_one("acme", "o")
     wrong: Any = AsyncSession()
-    with pytest.raises(UnsupportedConnection, match="AsyncSession is for aput, aget and await_"):
+    with pytest.raises(UnsupportedConnection, match="AsyncSession is for aput, aget, await_ and afeed"):
         run(wrong, query)
     wrong = Session()
-    with pytest.raises(UnsupportedConnection, match="Session is for put, get and wait"):
+    with pytest.raises(UnsupportedConnection, match="Session is for put, get, wait and feed"):
         await arun(wrong, query)
 
 
@@ -114,6 +120,8 @@ def asyncpg_style(sqlstate: str, message: str, hint: str | None) -> Exception:
         ("OB404", UnknownTool),
         ("23514", InvalidIntent),
         ("42501", NotPermitted),
+        ("OB400", Misuse),
+        ("OB410", FeedReset),
         ("42883", SchemaMismatch),
     ],
 )
@@ -121,7 +129,7 @@ def test_an_error_of_the_database_has_one_name_under_every_driver(
     style: Any, sqlstate: str, expected: type[OutboxError]
 ) -> None:
     with pytest.raises(expected) as raised:
-        module._raise_known(style(sqlstate, "something Happened", "do this"))
+        raise_known(style(sqlstate, "something Happened", "do this"))
     assert raised.value.__cause__ is None
     if expected is UnknownTool:
         assert str(raised.value) == "Something Happened. do this"
@@ -131,6 +139,6 @@ def test_an_error_of_the_database_has_one_name_under_every_driver(
 
 @pytest.mark.parametrize("style", [psycopg_style, psycopg2_style, pg8000_style, asyncpg_style])
 def test_an_error_without_a_name_here_is_left_to_the_driver(style: Any) -> None:
-    module._raise_known(style("57014", "canceling statement", None))
-    module._raise_known(Exception())
-    module._raise_known(None)
+    raise_known(style("57014", "canceling statement", None))
+    raise_known(Exception())
+    raise_known(None)

@@ -1,0 +1,90 @@
+"""
+What PostgreSQL says on a service's connection: one error of ours for each SQLSTATE that means something here.
+
+Every driver tells it in another way; which one did is seen by what its error has.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from outbox.errors import (
+    FeedReset,
+    IntentRace,
+    InvalidIntent,
+    Misuse,
+    NotPermitted,
+    OutboxError,
+    SchemaMismatch,
+    UnknownTool,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What PostgreSQL said, whichever driver brings it. Its detail is left out: it shows the row."""
+
+    sqlstate: str
+    message: str
+    hint: str | None
+    constraint: str | None
+
+
+def raise_known(error: BaseException | None) -> None:
+    """Raise the error that has a name here. Others belong to the caller's driver, who knows how to handle them."""
+    report = _report(error)
+    if make := _KNOWN.get(report.sqlstate):
+        # Without the driver's own error, whose text may hold the row or the parameters.
+        raise make(report) from None
+
+
+def _report(error: BaseException | None) -> _Report:
+    diag = getattr(error, "diag", None)
+    if diag is not None:  # psycopg 2 and 3
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+        return _Report(state, diag.message_primary or "", diag.message_hint, diag.constraint_name)
+    fields = error.args[0] if error and error.args else None
+    if isinstance(fields, Mapping):  # pg8000: the fields of the protocol, by their letters
+        return _Report(fields.get("C", ""), fields.get("M", ""), fields.get("H"), fields.get("n"))
+    cause = getattr(error, "__cause__", None)  # asyncpg under SQLAlchemy
+    told = cause if hasattr(cause, "sqlstate") else error
+    return _Report(
+        getattr(told, "sqlstate", None) or "",
+        getattr(told, "message", None) or "",
+        getattr(told, "hint", None),
+        getattr(told, "constraint_name", None),
+    )
+
+
+def _sentence(report: _Report) -> str:
+    return f"{report.message[:1].upper()}{report.message[1:]}."
+
+
+def _race(report: _Report) -> OutboxError:
+    return IntentRace(sqlstate=report.sqlstate)
+
+
+def _schema(report: _Report) -> OutboxError:
+    return SchemaMismatch(f"This database lacks what put needs: {report.message}.", hint="Run: outbox migrate")
+
+
+def _right(report: _Report) -> OutboxError:
+    return NotPermitted(_sentence(report), hint=report.hint or "Grant outbox_writer to the role of this service.")
+
+
+def _check(report: _Report) -> OutboxError:
+    return InvalidIntent.at("", f"the database refuses it, by {report.constraint}", "check_violation")
+
+
+_KNOWN: Mapping[str, Callable[[_Report], OutboxError]] = {
+    "40001": _race,
+    "40P01": _race,  # a deadlock: somebody else put the same ids in another order
+    "23505": _race,  # the operation of that id was purged at this moment; the next try is answered by its tombstone
+    "OB400": lambda report: Misuse(_sentence(report), hint=report.hint),
+    "OB404": lambda report: UnknownTool(_sentence(report), hint=report.hint),
+    "OB410": lambda report: FeedReset(hint=report.hint),
+    "23514": _check,
+    "42501": _right,
+    "3F000": _schema,
+    "42883": _schema,
+    "42P01": _schema,
+}
