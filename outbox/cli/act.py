@@ -81,34 +81,41 @@ def resolve_command(
       outbox resolve order-17 --no-effect --evidence "support ticket 4711: no such refund"
       outbox resolve order-17 --no-effect --send-again --evidence "support ticket 4711: no such refund"
     """  # noqa: D301
-    if succeeded == no_effect:
-        raise click.UsageError("Say either --succeeded or --no-effect.", click.get_current_context())
-    if send_again and not no_effect:
-        raise click.UsageError("--send-again goes with --no-effect.", click.get_current_context())
-    if external_id is not None and not succeeded:
-        raise click.UsageError("--external-id goes with --succeeded.", click.get_current_context())
+    for wrong, complaint in (
+        (succeeded == no_effect, "Say either --succeeded or --no-effect."),
+        (send_again and not no_effect, "--send-again goes with --no-effect."),
+        (external_id is not None and not succeeded, "--external-id goes with --succeeded."),
+    ):
+        if wrong:
+            raise click.UsageError(complaint, click.get_current_context())
     to = "succeeded" if succeeded else "authorized" if send_again else "rejected"
 
     async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
-        if no_effect and dossier.is_unknown and dossier.wiring is not None:
-            counts = statement_counts_from(dossier.facts, dossier.wiring)
-            if counts > dossier.now:
-                raise Refused(
-                    f'A request may still have its effect: "no effect" counts from {when(counts, dossier.now)} on.',
-                    hint=f"See: outbox why {operation_id}",
-                )
-        crashpoints.reach("before_resolve")
+        if no_effect:
+            _refuse_too_early(dossier)
         looked_at = dossier.row["attempt"] if attempt is None else attempt
-        answer = await store.value(
-            "resolve", **_who(dossier), attempt=looked_at, to=to, external_id=external_id, evidence=evidence
-        )
-        if answer != "applied":
-            raise Refused(
-                f"Operation {operation_id} has moved meanwhile.", hint=f"Look again: outbox show {operation_id}"
-            )
-        return {"state": to, "cause": "person", "sentence": f"{operation_id} is {to} now, by your statement."}
+        return await _resolve(store, dossier, to=to, attempt=looked_at, external_id=external_id, evidence=evidence)
 
     _do(session, operation_id, deed)
+
+
+def _refuse_too_early(dossier: Dossier) -> None:
+    if not dossier.is_unknown or dossier.wiring is None:
+        return
+    counts = statement_counts_from(dossier.facts, dossier.wiring)
+    if counts > dossier.now:
+        raise Refused(
+            f'A request may still have its effect: "no effect" counts from {when(counts, dossier.now)} on.',
+            hint=f"See: outbox why {dossier.row['operation_id']}",
+        )
+
+
+async def _resolve(store: Store, dossier: Dossier, *, to: str, **statement: Any) -> dict[str, Any]:
+    name = dossier.row["operation_id"]
+    crashpoints.reach("before_resolve")
+    if await store.value("resolve", **_who(dossier), to=to, **statement) != "applied":
+        raise Refused(f"Operation {name} has moved meanwhile.", hint=f"Look again: outbox show {name}")
+    return {"state": to, "cause": "person", "sentence": f"{name} is {to} now, by your statement."}
 
 
 @act("retry")

@@ -1,7 +1,7 @@
 """init, migrate, apply, contracts: from nothing to a registry."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,6 +12,10 @@ from outbox.errors import ConfigError, NotFound, Refused, SchemaMismatch
 from outbox.inspect.words import span
 from outbox.os_user import os_user
 from outbox.settings import config_path
+
+if TYPE_CHECKING:
+    from outbox.contract import Wiring
+    from outbox.registry import Report
 
 # Five lines that work at once with `outbox dev`, whose echo receiver listens where this file says.
 FIRST_FILE: Final = """\
@@ -138,20 +142,22 @@ def apply_command(session: Session, file: Path | None, *, dry_run: bool, prune: 
       outbox apply
       outbox apply outbox.example.toml --dry-run
     """  # noqa: D301
-    from outbox.registry import WRITING, Change, Report, apply
+    from outbox.registry import WRITING, apply
 
     session.config = file or session.config
     configuration = session.configuration()
 
-    async def job() -> Report:
+    async def job() -> "Report":
         async with session.store(WRITING) as store:
             return await apply(store, configuration, os_user(), prune=prune, dry_run=dry_run)
 
-    report = session.run(job())
-    promises = {item["tool"]: item["guarantee"] for item in _promises_of_file(session)}
+    _print_report(session, session.run(job()), dry_run=dry_run)
 
-    def row(change: Change) -> dict[str, Any]:
-        return {
+
+def _print_report(session: Session, report: "Report", *, dry_run: bool) -> None:
+    promises = {item["tool"]: item["guarantee"] for item in _promises_of_file(session)}
+    items: list[dict[str, Any]] = [
+        {
             "kind": change.kind,
             "name": change.name,
             "change": change.change,
@@ -160,19 +166,14 @@ def apply_command(session: Session, file: Path | None, *, dry_run: bool, prune: 
             "fields": list(change.fields),
             "guarantee": promises.get(change.name) if change.kind == "tool" else None,
         }
-
-    items = [row(change) for change in report.changes]
+        for change in report.changes
+    ]
     if session.as_json:
         write_json({"items": items, "changed": report.changed, "redecided": report.redecided, "dry_run": dry_run})
         return
-    write_table(
-        ["", "name", "change", "version", "guarantee", "what differs"],
-        [
-            [item["kind"], item["name"], item["change"], item["version"], item["guarantee"], ", ".join(item["fields"])]
-            for item in items
-        ],
-        empty="The file has no receivers and no tools.",
-    )
+    names = ("kind", "name", "change", "version", "guarantee", "fields")
+    rows = [[", ".join(item[name]) if name == "fields" else item[name] for name in names] for item in items]
+    write_table(names, rows, empty="The file has no receivers and no tools.")
     if report.redecided:
         say(f"{report.redecided} open operations were permitted under another policy and are decided again.")
     if dry_run:
@@ -236,7 +237,7 @@ async def _promises_in_force(session: Session) -> list[dict[str, Any]]:
     return [_promise(entry.wiring, entry.version) for _, entry in sorted(registry.tools.items())]
 
 
-def _promise(wiring: Any, version: int | None) -> dict[str, Any]:
+def _promise(wiring: "Wiring", version: int | None) -> dict[str, Any]:
     from outbox.decide import liveness_bound
     from outbox.guarantee import guarantee
 
