@@ -13,12 +13,6 @@ from tests.support.postgres import Database
 from tests.support.stage import BLIND, KEYED, LOOKED_UP, RELAY, REPEATABLE, Clock, Connection, Holder, Stage
 
 
-@pytest.fixture
-def stage(database: Database) -> Iterator[Stage]:
-    with Stage(database) as stage:
-        yield stage
-
-
 def slow(stage: Stage, lane: int = 0) -> Holder:
     """A holder whose transaction a test can leave open: the shape of a commit that takes long."""
     return stage.holder(lane, connection=stage.session("relay"))
@@ -123,6 +117,30 @@ def test_a_new_era_refuses_a_snapshot_older_than_its_locks(stage: Stage, level: 
         ).encode())  # fmt: skip
     session.execute("rollback")
     assert stage.everything() == before
+
+
+@pytest.mark.parametrize("write", ["begin", "end", "record_unknown", "withdraw"])
+def test_a_statement_that_waits_for_its_lane_holds_no_row_yet(stage: Stage, write: str) -> None:
+    """The lane first, the rows second, always: a takeover would otherwise wait for a row whose holder waits for it."""
+    stage.register()
+    seq = stage.put("op")
+    holder = slow(stage).taken()
+    if write != "begin":
+        assert holder.begin()
+    blocker = stage.session()
+    blocker.execute("begin")
+    blocker.execute("select from outbox.lane for update")
+    acts: dict[str, Any] = {
+        "begin": holder.begin,
+        "end": lambda: holder.end((seq, 1)),
+        "record_unknown": lambda: holder.record_unknown(seq, 1),
+        "withdraw": lambda: holder.withdraw(seq, 1),
+    }
+    waiting = stage.start(acts[write])
+    stage.wait_until_blocked(holder.connection, by=blocker)
+    assert len(blocker.execute("select from outbox.pending for update nowait").fetchall()) == 1
+    blocker.execute("rollback")
+    assert len(waiting.result()) == 1
 
 
 def test_two_takers_of_one_lane_are_one_holder(stage: Stage) -> None:

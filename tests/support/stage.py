@@ -231,7 +231,20 @@ class Stage:
     def witness(self, seq: int, kind: str, *, role: Role = "relay", **columns: Any) -> int:
         """Append evidence, as a daemon does."""
         facts = dict.fromkeys(
-            ["attempt", "fence", "verdict", "external_id", "receipt", "duplicates", "status", "excerpt", "request_id", "sent_at", "stated_by", "note"]
+            [
+                "attempt",
+                "fence",
+                "verdict",
+                "external_id",
+                "receipt",
+                "duplicates",
+                "status",
+                "excerpt",
+                "request_id",
+                "sent_at",
+                "stated_by",
+                "note",
+            ]
         )
         facts |= {"seq": seq, "kind": kind, "source": "test"} | columns
         (row,) = self.as_role(role).execute(RELAY["witness"], facts).fetchall()
@@ -328,7 +341,8 @@ class Holder:
     def end(self, *attempts: tuple[int, int], state: str = "succeeded", cause: str | None = None) -> list[int] | None:
         """Record an answer that settles each of these (seq, attempt)."""
         nothing = dict.fromkeys(
-            ["wire_digests", "statuses", "excerpts", "request_ids", "peers", "receipts", "external_ids"], [None] * len(attempts)
+            ["wire_digests", "statuses", "excerpts", "request_ids", "peers", "receipts", "external_ids"],
+            [None] * len(attempts),
         )
         rows = self.run(
             "end_operations",
@@ -399,6 +413,31 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Let time pass for everybody."""
         self._database.rows("update outbox.clock_shift set shift = shift + %s * interval '1 second'", seconds)
+
+
+def empty(database: Database) -> None:
+    """Forget everything that a test did, its clock included. Much faster than another copy of the template."""
+    with database.connect() as connection:
+        # What happened is history, and history is kept by triggers: a replica fires none.
+        connection.execute("set session_replication_role = replica")
+        tables = connection.execute(
+            "select tablename from pg_tables where schemaname = 'outbox'"
+            " and tablename not in ('instance', 'cause', 'alembic_version')"
+        )
+        names = [composing.Identifier("outbox", row[0]) for row in tables.fetchall()]
+        for name in names:
+            connection.execute(composing.SQL("delete from {}").format(name))
+        connection.execute(
+            "select setval(c.oid, 1, false) from pg_class c where c.relkind = 'S' and c.relnamespace = 'outbox'::regnamespace"
+        )
+        connection.execute(
+            """
+            update outbox.instance set era = 1, timeline = outbox.timeline();
+            create or replace function outbox.now() returns timestamptz language sql volatile parallel safe
+              as 'select clock_timestamp()';
+            drop table if exists outbox.clock_shift
+            """
+        )
 
 
 def insert(connection: Connection, table: str, columns: dict[str, Any]) -> None:
