@@ -1,5 +1,6 @@
 """Wirings for tests of the core: one short call per class of contract, made from what a user would write."""
 
+import functools
 from typing import Any
 
 from outbox.contract import ReceiverConfig, ToolConfig, Wiring
@@ -71,6 +72,11 @@ def wiring(
     return Wiring.of("stock.set", tool(contract, **changes), receiver(lease=lease, pause_bound=pause_bound))
 
 
+@functools.cache
+def _of_class(name: str) -> Wiring:
+    return wiring(CLASSES[name])
+
+
 def of_class(name: str, **changes: Any) -> Wiring:
     """The wiring of one class; `changes` are the contract's."""
-    return wiring({**CLASSES[name], **changes})
+    return wiring({**CLASSES[name], **changes}) if changes else _of_class(name)

@@ -20,7 +20,9 @@ from outbox.decide import (
     Reason,
     Reject,
     Resend,
+    Step,
     Succeed,
+    after_attempt,
     next_step,
     no_resend,
     proof_at,
@@ -29,6 +31,7 @@ from outbox.decide import (
     window_closes_at,
 )
 from outbox.evidence import Evidence, Kind, Verdict
+from outbox.outcome import Ambiguous
 from outbox.states import Cause, State
 from tests.support.contracts import BOUND, CLASSES, KEY, STRONG, of_class, wiring
 from tests.support.facts import T0, at, doubt, late, look, seconds, statement
@@ -502,7 +505,7 @@ def test_accepted_work_is_looked_for_as_long_as_the_contract_is_patient() -> Non
     assert decided.reason is Reason.NOT_CONFIRMED
 
 
-# ---------------------------------------------------------------------------------------------------- 6: a person
+# -------------------------------------------------------------------------------------------- 6: a person
 
 
 def test_an_operation_that_is_never_proven_reaches_a_person_and_does_not_look_for_ever() -> None:
@@ -532,6 +535,40 @@ def test_while_a_person_is_asked_slow_looks_go_on_where_something_can_be_asked()
 def test_a_slow_look_that_proves_absence_settles_after_a_person_was_asked() -> None:
     seen = look(Verdict.NOT_FOUND, 8_000)
     assert isinstance(step("strong look", 8_001, seen, reads=13, last_read_at=at(8_000)), Authorize)
+
+
+# --------------------------------------------------------------------------------------------- the order of the rules
+
+
+def test_the_six_rules_speak_in_their_order() -> None:
+    """From below: each further fact lets an earlier rule speak, and what was decided before no longer counts."""
+    made = of_class("key and strong look")
+    tired = {"reads": 12, "last_read_at": at(700)}
+    op = doubt(made, **tired)
+    known: list[Evidence] = []
+    kinds = [type(next_step(op, made, known, at(701)))]
+    op = replace(op, reads=0)
+    kinds.append(type(next_step(op, made, known, at(701))))
+    inside = replace(op, resend_until=at(2_000))
+    longer = of_class("key and strong look", key_retention="2000s")
+    kinds.append(type(next_step(inside, longer, known, at(701))))
+    known.append(look(Verdict.NOT_FOUND, 100))
+    kinds.append(type(next_step(inside, longer, known, at(701))))
+    known.append(look(Verdict.ENDED, 200))
+    kinds.append(type(next_step(inside, longer, known, at(701))))
+    known.append(late(Kind.RECEIPT))
+    kinds.append(type(next_step(inside, longer, known, at(701))))
+    assert kinds == [Person, Look, Resend, Authorize, Reject, Succeed]
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "fence raised"])
+def test_the_first_step_after_a_lost_answer_is_the_one_that_is_decided_again_at_its_date(name: str) -> None:
+    made = of_class(name)
+    after = after_attempt(Ambiguous(reason="timeout"), wiring=made, attempt=1, earlier_unresolved=False)
+    assert after.delay_seconds is not None
+    then = 5 + after.delay_seconds
+    decided = next_step(doubt(made, not_before=at(then)), made, [], at(then))
+    assert type(decided) is {Step.LOOK: Look, Step.RESEND: Resend, Step.PERSON: Person}[after.step]
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.UNKNOWN])

@@ -39,6 +39,11 @@ def test_defaults_are_written_out_so_that_later_ones_change_no_stored_version() 
     assert document["config"]["recover"] == "lookup_first"
 
 
+def test_the_digest_of_a_version_is_the_same_in_every_release() -> None:
+    """Another one here means that every tool of every user gets a new version: on purpose only."""
+    assert stock().digest.hex() == "c9e5afa74d4df1bb5192cc0b638135e401ebb9e43ca4a2187d902bd16135a8e2"
+
+
 def test_neither_a_secret_nor_its_reference_is_in_a_wiring() -> None:
     assert "WAREHOUSE" not in stock().to_json()
 
