@@ -46,9 +46,8 @@ def run(*, folder: Path = DSN_FILE.parent, config: Path | None = None, console: 
         asyncio.run(_apply(dsn, configuration))
         started = [*_echo_receivers(programs, configuration, folder)]
         started += [programs.start(name, name, ["--config", str(path)]) for name in ("relay", "reconciler")]
-        console.print(
-            f"PostgreSQL {server.binaries.major} and {', '.join(program.name for program in started)} run. Ctrl-C stops them."
-        )
+        names = ", ".join(program.name for program in started)
+        console.print(f"PostgreSQL {server.binaries.major}, {names} run. Ctrl-C stops them.")
         console.print(
             f"Data are kept in {folder}/. From another terminal in this folder: outbox put, outbox list, outbox why ID",
             highlight=False,

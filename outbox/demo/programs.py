@@ -1,5 +1,6 @@
 """Other programs of this project, started as real processes with real signals."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -55,8 +56,8 @@ class Programs:
         log = self.folder / f"{name}.log"
         # Settings of the surroundings must not lead a program of the demo to somebody's real outbox.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("OUTBOX_", "PG"))}
-        with log.open("ab") as output:
-            where = None if self.to_terminal else output
+        with contextlib.ExitStack() as stack:
+            where = None if self.to_terminal else stack.enter_context(log.open("ab"))
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
