@@ -12,7 +12,7 @@ from uuid import UUID
 
 from outbox import digest
 from outbox.contract import Wiring
-from outbox.decide import Authorize, Decision, Look, Person, Reject, Step, Succeed, next_step
+from outbox.decide import Authorize, Decision, Look, Person, Reject, Resend, Step, Succeed, next_step
 from outbox.errors import NotFound
 from outbox.evidence import Evidence, Verdict
 from outbox.lease import boottime
@@ -77,7 +77,7 @@ class Settler:
             if not claim.doubt.is_unknown:
                 return await self._leave_to_its_holder(claim, rules)
             decision = rules.decide(claim)
-            if not looked and _is_due(decision, claim.doubt.now):
+            if not looked and _is_time_to_look(decision, claim.doubt, rules.pinned):
                 looked = True
                 if (found := await self._look(claim, rules)) is None:
                     return self._acts.overtaken(claim)
@@ -156,13 +156,20 @@ def _later(doubt: Doubt, seconds: float) -> datetime:
     return doubt.now + timedelta(seconds=seconds)
 
 
-def _is_due(decision: Decision, now: datetime) -> bool:
-    """Whether a look is to be made now: a regular one, or the slow one of an operation that waits for a person."""
+def _is_time_to_look(decision: Decision, doubt: Doubt, wiring: Wiring) -> bool:
+    """
+    Whether a look is to be made now.
+
+    A regular one, the slow one of an operation that waits for a person, or one instead of a resend that was allowed and
+    that nobody has made: while no relay acts, the records may still tell.
+    """
     match decision:
         case Look(at):
-            return at <= now
+            return at <= doubt.now
         case Person(look_at=look_at):
-            return look_at is not None and look_at <= now
+            return look_at is not None and look_at <= doubt.now
+        case Resend():
+            return doubt.step == Step.RESEND and wiring.lookup is not None and not doubt.mismatch
         case _:
             return False
 

@@ -366,6 +366,22 @@ async def test_a_resend_that_nobody_made_is_decided_again_and_a_closed_window_ne
     assert stage.state(seq) == "unknown"
 
 
+async def test_while_nobody_sends_again_the_records_are_asked_again(stage: Stage, holder: Holder, clock: Clock) -> None:
+    """The tool is paused, or no relay lives; the first attempt may have landed meanwhile."""
+    seq = in_doubt(stage, holder, "thing.keyed_and_looked_up")
+    records = Records(UNKNOWN)
+    clock.advance(2)
+    while await swept(stage, records) is not Done.RESEND:
+        wait_for_next_date(stage, clock, seq)
+    asked = len(records.questions)
+    for cycle in range(1, 4):
+        wait_for_next_date(stage, clock, seq)
+        assert await swept(stage, records) is Done.RESEND
+        assert len(records.questions) == asked + cycle
+    wait_for_next_date(stage, clock, seq)
+    assert await swept(stage, Records(CONFIRMED)) is Done.SUCCEEDED
+
+
 async def test_without_its_permission_an_operation_is_not_sent_again(
     stage: Stage, holder: Holder, clock: Clock
 ) -> None:

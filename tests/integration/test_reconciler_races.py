@@ -3,10 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from uuid import uuid4
 
 import pytest
 
-from outbox import crashpoints
+from outbox import crashpoints, sql
 from outbox.contract import ReceiverConfig
 from outbox.errors import ConfigError
 from outbox.evidence import Observation, Verdict
@@ -28,7 +29,7 @@ from tests.support.doubts import (
 )
 from tests.support.eventually import eventually_async
 from tests.support.postgres import Database
-from tests.support.stage import Clock, Holder, Stage
+from tests.support.stage import Clock, Connection, Holder, Stage
 
 
 @pytest.fixture
@@ -95,6 +96,40 @@ async def test_two_reconcilers_never_read_one_operation_at_once(stage: Stage, ho
         counts = await asyncio.gather(sweep(one), sweep(other))
     assert len(reading) == 20
     assert counts[0] + counts[1] == {Done.LATER: 20}
+
+
+def test_a_claim_waits_for_nobody_and_takes_nothing_twice(stage: Stage, holder: Holder, clock: Clock) -> None:
+    """Two claims whose transactions overlap, with more due than either takes; then one beside a resend that ends."""
+    seqs = [in_doubt(stage, holder, "thing.looked_up", f"op-{number}") for number in range(5)]
+    clock.advance(2)
+    one, other = stage.session("reconciler"), stage.session("reconciler")
+    with one.transaction():
+        first = claimed(one, 3)
+        with other.transaction():
+            second = claimed(other, 3)
+            assert (len(first), len(second)) == (3, 2)
+            assert sorted(first + second) == seqs
+    assert claimed(one, 3) == []
+    clock.advance(61)
+    # The relay learns something about an operation, and has not committed yet: it is not waited for, nor taken.
+    busy = stage.session("relay")
+    with busy.transaction():
+        busy.execute(sql.load("daemon")["witness"], witnessed(seqs[0]))
+        assert claimed(one, 10) == seqs[1:]
+    assert claimed(other, 10) == [seqs[0]]
+
+
+def claimed(connection: Connection, places: int) -> list[int]:
+    """Claim up to so many, for a minute."""
+    given = {"receiver_ids": [1], "places": [places], "claim": uuid4(), "claim_seconds": 60}
+    rows = connection.execute(sql.load("reconcile")["claim_doubt"], given).fetchall()
+    return sorted(row["seq"] for row in rows)
+
+
+def witnessed(seq: int) -> dict[str, object]:
+    """The parameters of a receipt in evidence."""
+    names = "attempt fence verdict external_id receipt duplicates status excerpt request_id sent_at stated_by note"
+    return dict.fromkeys(names.split()) | {"seq": seq, "kind": "receipt", "source": "test"}
 
 
 async def test_a_claim_that_outlives_its_holder_is_taken_over_and_the_late_decision_changes_nothing(

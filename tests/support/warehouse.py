@@ -55,6 +55,8 @@ TOOLS: Mapping[str, Mapping[str, Any]] = {
         },
     },
 }
+# A Python program on a machine that has much else to do.
+START_SECONDS_MAX = 45.0
 # Deadline + pause bound + in-flight bound.
 SETTLE_SECONDS = 1.0 + 2.0 + 2.0
 
@@ -96,8 +98,15 @@ class Warehouse:
 
     def post(self, path: str, document: Mapping[str, Any], token: str = WRITE_TOKEN) -> int:
         """Send a request of nobody's, and return its status."""
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, json.dumps(document).encode(), headers)
+        return self._send("POST", path, document, {"Authorization": f"Bearer {token}"})
+
+    def put(self, path: str, document: Mapping[str, Any], key: str) -> int:
+        """Send a request with a key, as a relay would, and return its status."""
+        return self._send("PUT", path, document, {"Authorization": f"Bearer {WRITE_TOKEN}", "Idempotency-Key": key})
+
+    def _send(self, method: str, path: str, document: Mapping[str, Any], headers: Mapping[str, str]) -> int:
+        headers = {"Content-Type": "application/json", **headers}
+        request = urllib.request.Request(self.url + path, json.dumps(document).encode(), headers, method=method)
         try:
             with urllib.request.urlopen(request) as answer:
                 return int(answer.status)
@@ -125,7 +134,7 @@ def warehouse(folder: Path) -> Iterator[Warehouse]:
     arguments = ["--ledger", str(books), "--port-file", str(port_file), "--faults", json.dumps(plan)]
     try:
         program = programs.start("receiver", "outbox.demo.receiver", arguments)
-        eventually(port_file.exists, claim=f"the receiver serves: {program.tail()}")
+        eventually(port_file.exists, START_SECONDS_MAX, claim=f"the receiver serves: {program.tail()}")
         yield Warehouse(programs, program, int(port_file.read_text()), books)
     finally:
         programs.stop()
