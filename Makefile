@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help dev test lint types unit integration system demo bench fmt clean
+.PHONY: help dev test lint types unit integration system demo bench schema fmt clean
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -52,6 +52,9 @@ demo: $(VENV)/demo.stamp ## Run the main job on an embedded PostgreSQL, with fau
 
 bench: dev ## Measure, and print what was measured
 	$(BIN)/python -m benchmarks $(ARGS)
+
+schema: dev ## Write tests/migration/schema.sql anew, for the review of a change of the schema
+	$(BIN)/pytest tests/migration --write-schema -k reviewed
 
 fmt: dev ## Format, and repair what can be repaired without thinking
 	$(BIN)/ruff format

@@ -31,6 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="auto",
         help="the PostgreSQL to test on; auto: OUTBOX_TEST_DSN (of a superuser) > embedded > installed",
     )
+    parser.addoption(
+        "--write-schema", action="store_true", help="write tests/migration/schema.sql instead of comparing"
+    )
 
 
 def pytest_configure() -> None:
