@@ -8,6 +8,7 @@ when one of its commands is called: `outbox --help` waits for no driver.
 Exit codes: 0 done, 2 usage, 3 not found, 4 refused, 5 database, 6 conflict; 1 is a fault of this program.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -72,9 +73,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. No traceback reaches a user unless `--debug` asks for it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     session = Session(as_json="--json" in arguments, debug="--debug" in arguments)
-    sys.excepthook = _excepthook(session)
+    before, sys.excepthook = sys.excepthook, _excepthook(session)
+    code = _run(session, arguments)
+    # Not in a `finally`: an exception that nobody foresaw is on its way to that hook.
+    sys.excepthook = before
+    return code
+
+
+def _run(session: Session, arguments: list[str]) -> int:
     try:
         code = cli.main(arguments, prog_name="outbox", standalone_mode=False, obj=session)
+        sys.stdout.flush()
     except click.ClickException as error:
         hint = None
         if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -89,9 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         fail(session, "interrupted", "Interrupted.", None)
         return 130
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as error:
+        # Click and Rich both turn a broken pipe into an exit with 1, which here is a fault of this program.
+        if not isinstance(error if isinstance(error, BrokenPipeError) else error.__context__, BrokenPipeError):
+            raise
         # Whoever read our output has enough of it. What is still buffered must not fail at exit.
-        sys.stdout = sys.stderr
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code if isinstance(code, int) else 0
 

@@ -32,7 +32,7 @@ def stuck_command(session: Session, *, everything: bool, limit: int, cursor: str
 
     `kind` says what it is: `person` (somebody must decide), `late` (a daemon should have acted by now), `doubt` (with
     --all: it moves by itself), `contradiction` (evidence against a state), `lane` (work is due, and nobody holds the
-    lane), `paused` (a kill switch is on).
+    lane), `paused` (a kill switch is on). What waits for an approval: outbox list --state proposed.
 
     \b
     Examples:

@@ -1,6 +1,7 @@
 """The command line without a database: help, errors, exit codes, JSON."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -195,6 +196,22 @@ def test_an_interrupt_exits_with_130(run: CommandLine, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Session, "settings", interrupt)
     assert run("list").code == 130
+
+
+def test_a_reader_who_has_enough_is_no_error(tmp_path: Path) -> None:
+    config = tmp_path / "outbox.toml"
+    config.write_text((Path(__file__).parents[2] / "outbox.example.toml").read_text())
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "outbox", "--config", str(config), "contracts", "--file"],
+        check=False,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # ----------------------------------------------------------------------------------------------------------- first file
