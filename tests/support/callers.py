@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from outbox import Intent, Operation, Outbox
+from outbox.feed import Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ class Caller:
         if self.is_async:
             return await box.await_(operation_id, timeout_seconds, connection=self.handle)
         return box.wait(operation_id, timeout_seconds, connection=self.handle)
+
+    async def feed(self, box: Outbox, after: str | None = None, **how: Any) -> list[Ended]:
+        if self.is_async:
+            return [ended async for ended in box.afeed(self.handle, after=after, **how)]
+        return list(box.feed(self.handle, after=after, **how))
 
     async def execute(self, statement: str) -> None:
         """Run a statement of the service's own."""

@@ -1,6 +1,8 @@
 """What a test of the write path needs in the database: tools that exist, and operations that have ended."""
 
-from typing import LiteralString
+from typing import Any, LiteralString
+
+import psycopg
 
 from tests.support.postgres import Database
 
@@ -48,6 +50,19 @@ def end(
     hours_ago: float = 0,
 ) -> None:
     """End an operation as a daemon would have left it."""
-    values = {"seq": seq, "state": state, "receipt": receipt, "external_id": external_id, "hours": hours_ago}
     with database.connect() as connection:
-        connection.execute(_END, values)
+        end_on(connection, seq, state, receipt=receipt, external_id=external_id, hours_ago=hours_ago)
+
+
+def end_on(
+    connection: psycopg.Connection[Any],
+    seq: int,
+    state: str = "succeeded",
+    *,
+    receipt: str | None = '{"id":"m-1"}',
+    external_id: str | None = "m-1",
+    hours_ago: float = 0,
+) -> None:
+    """End an operation in a transaction of the test's own."""
+    values = {"seq": seq, "state": state, "receipt": receipt, "external_id": external_id, "hours": hours_ago}
+    connection.execute(_END, values)
