@@ -72,7 +72,8 @@ class OperationFacts:
     `last_exposed_at` is the begin of the latest attempt that is unresolved, `gave_up_at` when it was closed (or its
     lease ran out), `unresolved_at` since when there is doubt. `settle_at` is one that was recorded; a later one counts.
 
-    `earlier_unresolved`: an attempt before the latest one is unresolved (the doubt began before that attempt did).
+    `earlier_unresolved`: an attempt before the latest one is unresolved: the doubt began before the latest attempt did,
+    which also holds where that attempt was withdrawn and only the earlier one is left.
     `accepted`: a 202 was seen. `mismatch`: the receiver called our key another's. `no_more_resends`: an answer showed
     that another one would teach nothing, or the target or scope changed (`cause` says which).
 

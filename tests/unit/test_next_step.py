@@ -295,6 +295,12 @@ def test_a_resend_that_never_left_says_nothing_about_the_attempt_before() -> Non
     assert isinstance(step("nothing", 60, late(Kind.NOT_SENT, attempt=2), **two), Person)
 
 
+def test_a_resend_that_was_withdrawn_and_says_so_once_more_says_nothing_about_the_attempt_before() -> None:
+    """Its withdrawal was committed, but not so that the relay knew, and its lease was lost: so it is evidence too."""
+    withdrawn = {"attempt": 2, "last_exposed_at": T0, "earlier_unresolved": True, "not_sent": 1}
+    assert isinstance(step("nothing", 60, late(Kind.NOT_SENT, attempt=2), **withdrawn), Person)
+
+
 def test_an_attempt_that_never_left_is_known_by_number_and_fence() -> None:
     """After a failover a fence number can repeat with another attempt number, and the other way round."""
     for other in ({"attempt": 2}, {"fence": 8}):
