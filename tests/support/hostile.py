@@ -11,10 +11,10 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 TLS = Path(__file__).parent / "tls"
 CA_FILE = TLS / "ca.pem"
@@ -126,11 +126,12 @@ class HostileServer:
         self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: list[asyncio.StreamWriter] = []
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=100)
+        self._socket.setblocking(False)
         if receive_buffer_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.port: int = self._socket.getsockname()[1]
+        self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -138,10 +139,8 @@ class HostileServer:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        started = threading.Event()
-        self._loop.call_soon(started.set)
         self._thread.start()
-        started.wait()
+        self._started.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,36 +151,51 @@ class HostileServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._server = self._loop.run_until_complete(
-            asyncio.start_server(self._serve, sock=self._socket, ssl=self._tls, limit=2**26)
-        )
+        self._loop.add_reader(self._socket, self._accept)
+        self._loop.call_soon(self._started.set)
         self._loop.run_forever()
 
-    async def _stop(self) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._writers:
-            writer.transport.abort()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-        await asyncio.sleep(0)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
-        self._writers.append(writer)
-        self.seen.connections += 1
+        task.add_done_callback(self._tasks.discard)
+
+    async def _stop(self) -> None:
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        await asyncio.sleep(0)  # a task that is cancelled before it begins closes nothing
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accept(self) -> None:
+        # By hand: asyncio's own server leaks a connection that arrives while it is closed.
+        with contextlib.suppress(BlockingIOError):
+            accepted, _ = self._socket.accept()
+            accepted.setblocking(False)
+            self.seen.connections += 1
+            self._spawn(self._serve(accepted))
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        reader = asyncio.StreamReader(limit=2**26)
+        protocol = asyncio.StreamReaderProtocol(reader)
         try:
-            await self.behave(Connection(reader, writer, self.seen))
-        except (ConnectionError, asyncio.IncompleteReadError) as error:
-            self.seen.broken.append(error)
+            transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
+            writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+            try:
+                await self.behave(Connection(reader, writer, self.seen))
+                writer.close()
+                await writer.wait_closed()
+            finally:
+                transport.abort()
+                while not protocol._closed.done():  # type: ignore[attr-defined] # nothing public tells
+                    await asyncio.sleep(0)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            self.seen.broken.append(error)  # also a handshake that failed
         finally:
+            accepted.close()
             self.seen.closed += 1
-            self._tasks.discard(task)
-            writer.close()
 
 
 async def answer_always(connection: Connection) -> None:

@@ -33,7 +33,7 @@ TABLE: Mapping[type[Exception], tuple[str, Cause]] = MappingProxyType(
         SecretMissing: ("the credential is missing", Cause.NOT_SENT),
         UnsafeTarget: ("the target's address is not allowed", Cause.NOT_SENT),
         Unsendable: ("the request cannot be made", Cause.NOT_SENT),
-        Stale: ("the kept connection was closed by its peer", Cause.CONNECTION_LOST),
+        Stale: ("the connection was closed before the request", Cause.CONNECTION_LOST),
         aiohttp.InvalidURL: ("the target is no valid URL", Cause.AMBIGUOUS),
         aiohttp.ClientConnectorDNSError: ("the name does not resolve", Cause.CONNECTION_LOST),
         aiohttp.ClientConnectorCertificateError: ("the certificate is not trusted", Cause.CONNECTION_LOST),

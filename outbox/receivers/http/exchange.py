@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # How often the transport is asked whether the kernel has taken the rest of a request that it did not take at once.
 _FLUSH_POLL_SECONDS = 0.005
 
+_ANYTHING = select.POLLIN | select.POLLRDHUP
+
 # SO_LINGER on, for no time: closing discards what was not sent, and tells the other side with a reset.
 _RESET = struct.pack("ii", 1, 0)
 
@@ -78,16 +80,23 @@ class Exchange:
         self.phase = Phase.ANSWERED
         return response
 
-    async def write(self, writer: StreamWriter, host: str) -> None:
-        """Check for the last time and give the request, whose head the writer holds, to the kernel.
-
-        Raises TooLate, Stale or UnsafeTarget before the first byte, and nothing of its own after it.
-        """
-        transport = writer.transport
-        if transport is None or transport.is_closing() or _peer_has_closed(transport):
+    def begin(self, protocol: "ResponseHandler", host: str) -> asyncio.Transport:
+        """Take this connection. Raises Stale or UnsafeTarget if it must not be written to."""
+        transport = self._transport = protocol.transport
+        if transport is None or transport.is_closing():
             raise Stale
         guard.check_peer(host, transport, allow_private=self._allow_private)
-        self._transport = transport
+        # The protocol may hold bytes of an answer that belongs to no request of ours, and so may the kernel. What is
+        # read next on such a connection would be taken for our answer.
+        if protocol.should_close or _peer_has_spoken(transport):
+            raise Stale
+        return transport
+
+    async def write(self, writer: StreamWriter, transport: asyncio.Transport) -> None:
+        """Check for the last time and give the request, whose head the writer holds, to the kernel.
+
+        Raises TooLate before the first byte, and nothing of its own after it.
+        """
         split = len(self._body) // 2 if self._gate is not None and crashpoints.armed("mid_send") else None
         if self._gate is not None:
             self._bracket_open = True
@@ -115,8 +124,12 @@ class Exchange:
         if self._flushing is not None:
             self._flushing.cancel()
         given_back = response is not None and response.connection is None
-        if self._transport is not None and not (given_back and self._flushed):
-            _reset(self._transport)
+        if self._transport is not None:
+            if not (given_back and self._flushed):
+                _reset(self._transport)
+            elif self._transport.is_closing():
+                # The farewell of TLS waits for the other side, up to half a minute. Nobody needs it.
+                self._transport.abort()
         if response is not None:
             response.close()
         self._close_bracket()
@@ -166,15 +179,12 @@ class CheckedRequest(ClientRequest):
         exchange, protocol = self.exchange, conn.protocol
         if exchange is None or protocol is None:
             raise Stale
-        if protocol.should_close:
-            # The protocol holds bytes of an answer that belongs to no request of ours. The next answer read on this
-            # connection would be taken for ours.
-            raise Stale
+        transport = exchange.begin(protocol, self.host)
         writer = StreamWriter(protocol, self.loop)
         if conn._connector.force_close:  # noqa: SLF001 - as in the method that this replaces
             self.headers[hdrs.CONNECTION] = "close"
         await writer.write_headers(f"{self.method} {self.url.raw_path_qs} HTTP/1.1", self.headers)
-        await exchange.write(writer, self.host)
+        await exchange.write(writer, transport)
         protocol.start_timeout()
         return self.response_class(
             self.method,
@@ -198,16 +208,18 @@ async def _put(writer: StreamWriter, data: bytes) -> None:
         writer.send_headers()
 
 
-def _peer_has_closed(transport: asyncio.Transport) -> bool:
-    """Whether the other side has closed already: the kernel knows before the event loop has looked.
+def _peer_has_spoken(transport: asyncio.Transport) -> bool:
+    """Whether the other side has closed, or said something unasked: the kernel knows before the event loop has looked.
 
-    A request written now would be swallowed, and nobody could say whether it was read. One system call tells.
+    A request written to a closed connection is swallowed, and nobody could say whether it was read; an answer that is
+    there before the request would be taken for its answer. One system call tells. Under TLS bytes may lie there that
+    are no answer (session tickets), so only the end of the connection counts.
     """
     sock = transport.get_extra_info("socket")
     if sock is None:
         return False
     poll = select.poll()
-    poll.register(sock.fileno(), select.POLLRDHUP)
+    poll.register(sock.fileno(), select.POLLRDHUP if transport.get_extra_info("sslcontext") else _ANYTHING)
     return bool(poll.poll(0))
 
 
