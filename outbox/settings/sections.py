@@ -74,7 +74,8 @@ class DaemonSettings(Section):
     grace_seconds: Annotated[Duration, _between("0s", "1h")] = Field(default=20.0, alias="grace")
     """After SIGTERM, how long work in flight may take to end."""
     registry_poll_seconds: Pause = Field(default=5.0, alias="registry_poll")
-    heartbeat_seconds: Annotated[Duration, _between("100ms", "60s")] = Field(default=5.0, alias="heartbeat")
+    heartbeat_seconds: Annotated[Duration, _between("100ms", "10s")] = Field(default=5.0, alias="heartbeat")
+    """How often a daemon says that it lives; after 30 s of silence it counts as dead for people."""
     connections_max: int = Field(default=6, ge=2, le=100)
     metrics_port: Port | None = None
     metrics_host: str = "127.0.0.1"

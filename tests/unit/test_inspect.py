@@ -1,5 +1,6 @@
 """What is said about operations: every word of the closed vocabularies has a meaning, and risks are named rightly."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,50 +30,46 @@ def wiring(**contract: Any) -> Wiring:
     return Wiring.of("t", ToolConfig.model_validate(tool), receiver)
 
 
+BEGUN = NOW - timedelta(minutes=1)
+ROW: Mapping[str, Any] = {
+    **dict.fromkeys(("resource", "permission_until", "external_id", "decided_by", "reason", "lane_renewed_at")),
+    **dict.fromkeys(("holder_host", "doubt_at", "settle_at", "last_read_at", "cause", "sent_key")),
+    **dict.fromkeys(("accepted", "mismatch", "no_resend", "needs_person", "lane_held", "being_looked_at"), False),
+    **dict.fromkeys(("created_at", "begun_at", "first_sent_at", "last_exposed_at", "unresolved_at"), BEGUN),
+    "operation_id": "op",
+    "tenant_id": "t",
+    "tool": "t",
+    "principal_id": "p",
+    "written_by": "writer",
+    "ended_at": NOW,
+    "now": NOW,
+    "digest": b"\0",
+    "attempt": 1,
+    "fence": 7,
+    "policy_version": 1,
+    "policy_current": True,
+    "gave_up_at": BEGUN + timedelta(seconds=5),
+    "throttled": 0,
+    "not_sent": 0,
+    "reads": 3,
+    "pending_at": NOW,
+    "pending_step": "none",
+    "receiver": "r",
+    "lane": 0,
+    "lane_fence": 7,
+}
+
+
 def dossier(state: State, wired: Wiring, **columns: Any) -> Dossier:
     """An operation whose only attempt began a minute ago."""
-    begun = NOW - timedelta(minutes=1)
-    keyed = wired.retention_seconds
+    forever = math.isinf(wired.retention_seconds)
     row = {
-        **dict.fromkeys(("resource", "permission_until", "external_id", "decided_by", "reason", "lane_renewed_at")),
-        **dict.fromkeys(("holder_host", "doubt_at", "settle_at", "last_read_at", "cause")),
-        "throttled": 0,
-        "not_sent": 0,
-        "operation_id": "op",
-        "tenant_id": "t",
-        "tool": "t",
-        "principal_id": "p",
-        "written_by": "writer",
-        "created_at": begun,
-        "ended_at": NOW,
+        **ROW,
         "state": state.value,
-        "now": NOW,
-        "digest": b"\0",
-        "attempt": 1,
-        "fence": 7,
-        "policy_version": 1,
-        "policy_current": True,
-        "begun_at": begun,
-        "first_sent_at": begun,
-        "resend_until": None if keyed == float("inf") else begun + timedelta(seconds=keyed),
-        "key_forever": keyed == float("inf"),
-        "last_exposed_at": begun,
-        "unresolved_at": begun,
-        "gave_up_at": begun + timedelta(seconds=5),
-        "accepted": False,
-        "mismatch": False,
-        "no_resend": False,
-        "needs_person": False,
-        "reads": 3,
-        "pending_at": NOW,
-        "pending_step": "none",
-        "sent_key": None,
-        "receiver": "r",
-        "lane": 0,
-        "lane_held": False,
-        "lane_fence": 7,
-        "being_looked_at": False,
-    } | columns
+        "resend_until": None if forever else BEGUN + timedelta(seconds=wired.retention_seconds),
+        "key_forever": forever,
+        **columns,
+    }
     return Dossier(
         row=row,
         attempts=(),
@@ -206,7 +203,7 @@ def test_dates_are_said_in_utc_with_how_far_away_they_are() -> None:
     assert when(NOW + timedelta(minutes=5), NOW) == "2026-11-30 08:05:00Z (in 5 min)"
     assert when(NOW - timedelta(seconds=3), NOW) == "2026-11-30 07:59:57Z (3 s ago)"
     assert when(FOREVER, NOW) == clock(FOREVER) == "for ever"
-    assert [span(seconds) for seconds in (0, 119, 120, 7_200, 172_800, float("inf"))] == [
+    assert [span(seconds) for seconds in (0, 119, 120, 7_200, 172_800, math.inf)] == [
         "0 s",
         "119 s",
         "2 min",
