@@ -22,6 +22,9 @@ begin
     execute format('alter role %I in database %I set idle_in_transaction_session_timeout = %L', role, current_database(), '1s');
     execute format('alter role %I in database %I set enable_hashjoin = off', role, current_database());
     execute format('alter role %I in database %I set enable_mergejoin = off', role, current_database());
+    -- What the driver can read, whatever the database's own default is.
+    execute format('alter role %I in database %I set datestyle = %L', role, current_database(), 'ISO');
+    execute format('alter role %I in database %I set intervalstyle = %L', role, current_database(), 'postgres');
   end loop;
 end $$;
 

@@ -20,9 +20,13 @@ ALL = "*"
 Rights = dict[str, str]
 
 # Everybody who reads anything at all: who is there, what is configured, what is open. No payload in any of them.
-SURROUNDINGS = dict.fromkeys(["instance", "receiver", "contract", "tool", "pause", "pending", "doubt", "lane", "member", "landing"], ALL)
+SURROUNDINGS = dict.fromkeys(
+    ["instance", "receiver", "contract", "tool", "pause", "pending", "doubt", "lane", "member", "landing"], ALL
+)
 HISTORY = dict.fromkeys(["intent", "outcome", "attempt", "evidence", "approval"], ALL)
-FOR_PEOPLE = dict.fromkeys(["operation", "attempt_log", "contradiction", "stuck", "tombstone", "cause", "chore", "audit"], ALL)
+FOR_PEOPLE = dict.fromkeys(
+    ["operation", "attempt_log", "contradiction", "stuck", "tombstone", "cause", "chore", "audit"], ALL
+)
 
 SELECT: dict[Role, Rights] = {
     "writer": {},
@@ -422,14 +426,29 @@ def work(stage: Stage) -> None:
     assert stage.as_role("relay").execute(RELAY["expire"], {"limit": 10}).fetchall() == [{"ended": 0}]
 
 
-def test_the_daemons_settings_are_in_force_in_their_sessions(database: Database) -> None:
-    """`outbox_relay` and `outbox_reconciler` carry what their promises rest on; members of a role would not inherit it."""
+def test_the_daemons_settings_are_in_force_whatever_the_database_defaults_to(database: Database) -> None:
+    """They are the roles' own: members of a role would not inherit them, and a pooler would not pass them on."""
+    for setting in (
+        "synchronous_commit = off",
+        "default_transaction_isolation = serializable",
+        "statement_timeout = 0",
+        "enable_hashjoin = on",
+        "datestyle = 'German, DMY'",
+        "intervalstyle = sql_standard",
+    ):
+        database.rows(f"alter database {database.name} set {setting}")  # type: ignore[arg-type]
+    daemons: tuple[Role, ...] = ("relay", "reconciler")
     with Stage(database) as stage:
-        for role in ("relay", "reconciler"):
-            (settings,) = stage.connect(role).execute(RELAY["effective_settings"]).fetchall()  # type: ignore[arg-type]
+        for role in daemons:
+            (settings,) = stage.connect(role).execute(RELAY["effective_settings"]).fetchall()
             assert settings["role"] == f"outbox_{role}"
             assert settings["synchronous_commit"] == "on"
             assert settings["isolation"] == "read committed"
             assert (settings["hashjoin"], settings["mergejoin"]) == ("off", "off")
             assert 0 < settings["idle_in_transaction_ms"] <= 1000
             assert 0 < settings["lock_timeout_ms"] <= settings["statement_timeout_ms"]
+            (times,) = (
+                stage.connect(role).execute("select outbox.now() as now, interval '-1 day 2 hours' as span").fetchall()
+            )
+            assert times["now"].year > 2000
+            assert times["span"].total_seconds() == -86400 + 7200

@@ -434,7 +434,7 @@ def empty(database: Database) -> None:
             """
             update outbox.instance set era = 1, timeline = outbox.timeline();
             create or replace function outbox.now() returns timestamptz language sql volatile parallel safe
-              as 'select clock_timestamp()';
+              return clock_timestamp();
             drop table if exists outbox.clock_shift
             """
         )

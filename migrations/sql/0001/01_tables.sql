@@ -5,8 +5,10 @@ create type outbox.state as enum ('proposed', 'authorized', 'executing', 'succee
 create type outbox.step as enum ('none', 'look', 'resend', 'person');
 
 -- A simulation database replaces this one function; nothing else in the schema reads a clock.
+-- Functions that run with the caller's rights have bodies that are parsed here and now (`return`, not a string): a body that is parsed when
+-- it runs would find the caller's own sha256() or clock_timestamp() first, if his search_path says so.
 create function outbox.now() returns timestamptz language sql volatile parallel safe
-  as $$ select clock_timestamp() $$;
+  return clock_timestamp();
 
 -- Which database this is, and which life of it. `era` grows at every failover or restore, and is the upper part of every fence.
 create table outbox.instance (
@@ -83,17 +85,17 @@ create table outbox.pause (
 );
 
 create function outbox.lp(v text) returns bytea language sql immutable parallel safe
-  as $$ select case when v is null then '\xffffffff'::bytea
-                    else int4send(octet_length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8') end $$;
+  return case when v is null then int4send(-1)
+              else int4send(octet_length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8') end;
 
 -- SHA-256 over length-prefixed fields, the public encoding `outbox/1`. Callable by writers in any language.
 create function outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text,
                                      arguments text, content_type text default null, body bytea default null)
   returns bytea language sql immutable parallel safe
-  as $$ select sha256('\x6f7574626f782f3100'::bytea || outbox.lp(tenant_id) || outbox.lp(operation_id) || outbox.lp(tool)
+  return sha256(decode('6f7574626f782f3100', 'hex') || outbox.lp(tenant_id) || outbox.lp(operation_id) || outbox.lp(tool)
       || outbox.lp(resource) || outbox.lp(expected_version) || outbox.lp(arguments)
       || case when body is null then ''::bytea
-              else outbox.lp(content_type) || int4send(octet_length(body)) || body end) $$;
+              else outbox.lp(content_type) || int4send(octet_length(body)) || body end);
 
 -- Insert-only. The CHECK recomputes the digest, so no writer in any language can lie about it.
 create table outbox.intent (

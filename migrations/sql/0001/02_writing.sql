@@ -1,11 +1,11 @@
 -- The write path: one INSERT places a row in its lane; outbox.put answers for an id that exists already.
 
 create function outbox.ordering_hash(tenant_id text, key text) returns bigint language sql immutable parallel safe
-  as $$ select hashtextextended(key, hashtextextended(tenant_id, 0)) $$;
+  return hashtextextended(key, hashtextextended(tenant_id, 0));
 
 -- The one function that decides a lane. The mask, not abs(): abs(-2^63) raises.
 create function outbox.lane_of(lanes int, tenant_id text, key text) returns int language sql immutable parallel safe
-  as $$ select ((outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % lanes)::int $$;
+  return ((outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % lanes)::int;
 
 -- Statement trigger with a transition table: right for one row, many rows, COPY, MERGE and ON CONFLICT alike.
 create function outbox.place() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
