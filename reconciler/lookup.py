@@ -16,6 +16,7 @@ from outbox.contract import ReceiverConfig, Wiring
 from outbox.errors import OutboxError, Problem, ReceiverError
 from outbox.evidence import Observation, Verdict
 from outbox.lease import boottime
+from outbox.observe import Meters
 from outbox.receivers import Question, Receiver
 
 # So many failures in a row, over whatever operations, are the receiver's and not an operation's.
@@ -107,8 +108,9 @@ class _Reader:
 class Readers:
     """The receivers by name, open for reading only."""
 
-    def __init__(self, open_for_reading: OpenForReading, clock: Callable[[], float] = boottime) -> None:
+    def __init__(self, open_for_reading: OpenForReading, meters: Meters, clock: Callable[[], float] = boottime) -> None:
         self._open = open_for_reading
+        self._meters = meters
         self._clock = clock
         self._readers: dict[str, _Reader] = {}
 
@@ -142,10 +144,11 @@ class Readers:
         """Look once. What goes wrong is said in the note of an `unknown` verdict; only cancellation is raised."""
         reader = self._readers.get(name)
         if reader is None or reader.receiver is None:
-            return _unknown("not asked: " + (reader.problem if reader else "the receiver is not known here"))
+            return self._skipped(name, reader.problem if reader else "the receiver is not known here")
         if not reader.patience.may_ask(self._clock()):
-            return _unknown(f"not asked: the receiver failed {reader.patience.failures} times in a row")
+            return self._skipped(name, f"the receiver failed {reader.patience.failures} times in a row")
         reader.asking += 1
+        started = self._clock()
         try:
             crashpoints.reach("before_lookup")
             observation = await _bounded(reader.receiver, question)
@@ -154,11 +157,18 @@ class Readers:
             reader.asking -= 1
             if reader.retired and not reader.asking:
                 await reader.receiver.aclose()
+        now = self._clock()
+        self._meters.count("looks", receiver=name, verdict=observation.verdict)
+        self._meters.observe("look_seconds", now - started, receiver=name)
         if _is_about_the_operation(observation):
             reader.patience.answered()
         else:
-            reader.patience.failed(self._clock())
+            reader.patience.failed(now)
         return observation
+
+    def _skipped(self, name: str, reason: str) -> Observation:
+        self._meters.count("looks_skipped", receiver=name)
+        return _unknown(f"not asked: {reason}")
 
     def _opened(self, name: str, config: ReceiverConfig, refused: Problem | None) -> _Reader:
         if refused is not None:

@@ -6,6 +6,7 @@ from outbox.observe import Metric
 
 METRICS: Final = (
     Metric("looks", "Reads of a receiver's records, by what they showed.", ("receiver", "verdict")),
+    Metric("looks_skipped", "Looks not made: the receiver is left alone, or not open.", ("receiver",)),
     Metric(
         "settled",
         "Operations whose doubt has ended, by the state that followed and why.",

@@ -56,7 +56,7 @@ class Reconciler:
         self._member = member or Member("reconciler")
         self.meters = meters or Meters(*METRICS)
         self._heart = Heart(store, self._member, self.meters, ClockWatch())
-        self._readers = Readers(open_receivers)
+        self._readers = Readers(open_receivers, self.meters)
         self._wirings = Wirings(store)
         self._registry: Registry | None = None
         settler = Settler(

@@ -15,7 +15,6 @@ from outbox.contract import Wiring
 from outbox.decide import Authorize, Decision, Look, Person, Reject, Resend, Step, Succeed, next_step
 from outbox.errors import NotFound
 from outbox.evidence import Evidence, Verdict
-from outbox.lease import boottime
 from outbox.observe import Meters, emit
 from outbox.receivers import Question
 from outbox.registry import Registry
@@ -60,7 +59,6 @@ class Settler:
         self._store = store
         self._readers = readers
         self._registry = registry
-        self._meters = meters
         self._acts = Acts(store, meters)
         self._instance_id = instance_id
         self._look_seconds_max = look_seconds_max
@@ -99,10 +97,7 @@ class Settler:
         doubt = claim.doubt
         # The database's clock when this was claimed: the read leaves later than that, however long it takes to leave.
         sent_at = doubt.now
-        started = boottime()
         observation = await self._readers.ask(claim.receiver, self._question(doubt, rules.pinned))
-        self._meters.observe("look_seconds", boottime() - started, receiver=claim.receiver)
-        self._meters.count("looks", receiver=claim.receiver, verdict=observation.verdict)
         if observation.verdict is Verdict.UNKNOWN:
             emit("look_failed", reason=observation.note, status=observation.answer.status, **name(doubt))
         seen = doubt.looked(observation, sent_at)

@@ -105,6 +105,24 @@ async def test_a_late_answer_that_is_no_receipt_settles_nothing(stage: Stage, ho
     assert stage.state(seq) == "unknown"
 
 
+@pytest.mark.parametrize(("tool", "counts_after"), [("thing.looked_up", SETTLE_SECONDS), ("thing.blind", 3_600.0)])
+async def test_a_persons_no_effect_counts_from_settle_time_on(
+    stage: Stage, holder: Holder, clock: Clock, tool: str, counts_after: float
+) -> None:
+    """A request that is still on its way overtakes whatever was true when the person looked."""
+    seq = in_doubt(stage, holder, tool)
+    clock.advance(counts_after - 1)
+    statement = {"attempt": 1, "verdict": "not_found", "stated_by": "ann"}
+    stage.witness(seq, "statement", role="reconciler", **statement)
+    assert await swept(stage, Records(UNKNOWN)) in {Done.LATER, Done.PERSON}
+    assert stage.state(seq) == "unknown"
+    clock.advance(2)
+    stage.witness(seq, "statement", role="reconciler", **statement)
+    stage.rows("update outbox.doubt set next_at = outbox.now()")
+    assert await swept(stage, Records(UNKNOWN)) is Done.REJECTED
+    assert stage.outcome(seq)["cause"] == "person"
+
+
 # ------------------------------------------------------------------------------------------------------------- looks
 
 

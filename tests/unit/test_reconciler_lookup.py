@@ -9,10 +9,12 @@ import pytest
 from outbox.contract import Auth, ReceiverConfig, ToolConfig, Wiring
 from outbox.errors import SecretMissing, UnknownTransport
 from outbox.evidence import Observation, Verdict
+from outbox.observe import Meters
 from outbox.outcome import Answer, Outcome
 from outbox.receivers import Attempt, Question, Receiver
 from reconciler import lookup
 from reconciler.lookup import FAILURES_BEFORE_PAUSE, PAUSE_SECONDS_MAX, Patience, Readers, refusal
+from reconciler.metrics import METRICS
 
 WRITE = Auth(kind="bearer", secret="env:WRITE", id="main")
 READ = Auth(kind="bearer", secret="env:READ", id="read")
@@ -58,7 +60,7 @@ def question(deadline_seconds: float = 5.0) -> Question:
 
 async def readers_of(*receivers: Receiver, clock: Callable[[], float] = lambda: 0.0) -> Readers:
     opened = dict(zip(("thing", "other"), receivers, strict=False))
-    readers = Readers(lambda name, _: opened[name], clock)
+    readers = Readers(lambda name, _: opened[name], Meters(*METRICS), clock)
     assert await readers.configure({name: config() for name in opened}, frozenset(opened)) == []
     return readers
 
@@ -94,7 +96,7 @@ def test_a_reconciler_refuses_a_credential_that_can_cause_effects(changes: dict[
 
 
 async def test_a_refused_receiver_is_never_opened_and_its_looks_prove_nothing() -> None:
-    readers = Readers(lambda *_: pytest.fail("it was opened"))
+    readers = Readers(lambda *_: pytest.fail("it was opened"), Meters(*METRICS))
     (problem,) = await readers.configure({"thing": config(read_auth=None)}, frozenset({"thing"}))
     assert problem.place == "receivers.thing"
     observation = await readers.ask("thing", question())
@@ -106,7 +108,7 @@ async def test_a_receiver_that_cannot_be_opened_is_a_problem_and_proves_nothing(
     def broken(*_: object) -> Receiver:
         raise UnknownTransport
 
-    readers = Readers(broken)
+    readers = Readers(broken, Meters(*METRICS))
     (problem,) = await readers.configure({"thing": config()}, frozenset({"thing"}))
     assert problem.code == "not_opened"
     assert (await readers.ask("thing", question())).verdict is Verdict.UNKNOWN
@@ -122,7 +124,7 @@ async def test_a_changed_receiver_answers_what_it_was_asked_before_it_is_closed(
 
     old, new = Scripted(wait), Scripted(lambda: Observation(verdict=Verdict.NOT_FOUND))
     opened = iter((old, new))
-    readers = Readers(lambda *_: next(opened))
+    readers = Readers(lambda *_: next(opened), Meters(*METRICS))
     await readers.configure({"thing": config()}, frozenset())
     await readers.configure({"thing": config()}, frozenset())
     look = asyncio.create_task(readers.ask("thing", question()))
@@ -176,6 +178,8 @@ async def test_a_receiver_that_does_not_answer_is_left_alone_and_another_is_not(
     now += PAUSE_SECONDS_MAX
     await asyncio.gather(*(readers.ask("thing", question()) for _ in range(10)))
     assert dead.looks == FAILURES_BEFORE_PAUSE + 1
+    totals = readers._meters.totals()
+    assert (totals["looks"], totals["looks_skipped"]) == (dead.looks + alive.looks, 10 + 9)
 
 
 @pytest.mark.parametrize(
