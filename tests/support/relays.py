@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from outbox.daemon import ClockWatch, Heart, Life, Member, Stopping, opened
+from outbox.errors import DatabaseUnavailable
 from outbox.lease import DeadMan
 from outbox.observe import Meters
 from outbox.outcome import Outcome
@@ -23,6 +25,7 @@ from relay.metrics import METRICS
 from relay.shared import Shared
 from tests.support.doubts import CONTRACTS, RECEIVER
 from tests.support.postgres import Database
+from tests.support.stage import Stage
 
 KEYED, BLIND, LOOKED_UP = "thing.keyed", "thing.blind", "thing.looked_up"
 
@@ -48,15 +51,29 @@ def registry(
 
 
 class CountingStore(Store):
-    """A store that remembers which statements it ran, and fails where a test says so."""
+    """A store that remembers which statements it ran, and loses answers where a test says so."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.ran: list[str] = []
+        self.loses: Counter[str] = Counter()
+        """So many answers of a statement are lost: it is committed, and nobody hears of it."""
+        self.when_lost: Callable[[], object] = bool
+        """What happens in the database while nobody hears of that commit."""
+        self.refuses: Counter[str] = Counter()
+        """So many times a statement does not even reach the database."""
 
     async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
         self.ran.append(statement)
-        return await super().dicts(statement, **parameters)
+        if self.refuses[statement]:
+            self.refuses[statement] -= 1
+            raise DatabaseUnavailable("no connection")
+        rows = await super().dicts(statement, **parameters)
+        if self.loses[statement]:
+            self.loses[statement] -= 1
+            self.when_lost()
+            raise DatabaseUnavailable("the connection broke after the commit")
+        return rows
 
 
 @dataclass(slots=True)
@@ -172,3 +189,17 @@ class Held:
 
 def seqs(attempts: Iterable[Attempt]) -> list[int]:
     return [attempt.seq for attempt in attempts]
+
+
+def put_many(stage: Stage, number: int, tool: str = KEYED) -> None:
+    """Write so many intents in one transaction."""
+    stage.rows(
+        """
+        insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)
+        select 'acme', 'op-' || n, %s, 'svc', '{}', outbox.intent_digest('acme', 'op-' || n, %s, null, null, '{}')
+        from generate_series(1, %s) n
+        """,
+        tool,
+        tool,
+        number,
+    )
