@@ -39,6 +39,8 @@ VERSION_TABLE_SCHEMA = "outbox"
 # Any number, as long as every version uses the same: the first eight bytes of SHA-256("outbox.migrate"), made positive.
 ADVISORY_LOCK_KEY = 4_287_031_577_216_804_219
 SUPPORTED_SERVERS = range(15, 19)
+# What the SQL files mean must not depend on the defaults of the database that they run in.
+SESSION = "set search_path = pg_catalog, pg_temp;\nset standard_conforming_strings = on;\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def sql_text() -> str:
     config = _config()
     config.output_buffer = buffer
     command.upgrade(config, "head", sql=True)
-    return f"create schema if not exists outbox;\n{buffer.getvalue()}\n{roles_sql()}"
+    return f"{SESSION}create schema if not exists outbox;\n{buffer.getvalue()}\n{roles_sql()}"
 
 
 def roles_sql() -> str:
@@ -152,10 +154,16 @@ def _make_roles(engine: sqlalchemy.Engine) -> None:
 
 def _engine(dsn: str) -> sqlalchemy.Engine:
     def connect() -> psycopg.Connection[Any]:
-        return psycopg.connect(dsn, connect_timeout=10)
+        connection = psycopg.connect(dsn, connect_timeout=10, autocommit=True)
+        connection.execute(SESSION.encode())
+        connection.autocommit = False
+        return connection
 
-    # `creator` takes any libpq string as it is: no second parser of connection strings.
-    return sqlalchemy.create_engine("postgresql+psycopg://", creator=connect, poolclass=sqlalchemy.pool.NullPool)
+    # `creator` takes any libpq string as it is: no second parser of connection strings. READ COMMITTED: who has waited
+    # for another host's migration must see its work.
+    return sqlalchemy.create_engine(
+        "postgresql+psycopg://", creator=connect, poolclass=sqlalchemy.pool.NullPool, isolation_level="READ COMMITTED"
+    )
 
 
 def _config() -> Config:

@@ -437,12 +437,12 @@ exception when lock_not_available then
   raise exception 'a transaction that has written an intent stays open' using errcode = 'OB409',
     hint = 'A tool is moved or removed when no such transaction is open. Try again.';
 end $$;
+CREATE FUNCTION outbox.lp(v text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN (v IS NULL) THEN int4send('-1'::integer) ELSE (int4send(octet_length(convert_to(v, 'UTF8'::name))) || convert_to(v, 'UTF8'::name)) END;
 CREATE FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text DEFAULT NULL::text, body bytea DEFAULT NULL::bytea) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select sha256('\x6f7574626f782f3100'::bytea || outbox.lp(tenant_id) || outbox.lp(operation_id) || outbox.lp(tool)
-      || outbox.lp(resource) || outbox.lp(expected_version) || outbox.lp(arguments)
-      || case when body is null then ''::bytea
-              else outbox.lp(content_type) || int4send(octet_length(body)) || body end) $$;
+    RETURN sha256((((((((decode('6f7574626f782f3100'::text, 'hex'::text) || outbox.lp(tenant_id)) || outbox.lp(operation_id)) || outbox.lp(tool)) || outbox.lp(resource)) || outbox.lp(expected_version)) || outbox.lp(arguments)) || CASE WHEN (body IS NULL) THEN '\x'::bytea ELSE ((outbox.lp(content_type) || int4send(octet_length(body))) || body) END));
 CREATE FUNCTION outbox.keep_feed_order() RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -462,19 +462,15 @@ begin
                    '(pg_current_xact_id()::text::bigint + %s)::text::xid8', shift);
   end if;
 end $$;
-CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select ((outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % lanes)::int $$;
-CREATE FUNCTION outbox.lp(v text) RETURNS bytea
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select case when v is null then '\xffffffff'::bytea
-                    else int4send(octet_length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8') end $$;
-CREATE FUNCTION outbox.now() RETURNS timestamp with time zone
-    LANGUAGE sql PARALLEL SAFE
-    AS $$ select clock_timestamp() $$;
 CREATE FUNCTION outbox.ordering_hash(tenant_id text, key text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select hashtextextended(key, hashtextextended(tenant_id, 0)) $$;
+    RETURN hashtextextended(key, hashtextextended(tenant_id, (0)::bigint));
+CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (((outbox.ordering_hash(tenant_id, key) & '9223372036854775807'::bigint) % (lanes)::bigint))::integer;
+CREATE FUNCTION outbox.now() RETURNS timestamp with time zone
+    LANGUAGE sql PARALLEL SAFE
+    RETURN clock_timestamp();
 CREATE FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1634,6 +1630,13 @@ GRANT ALL ON FUNCTION outbox.get_operation(p_tenant_id text, p_operation_id text
 REVOKE ALL ON FUNCTION outbox.held(p_tenant_id text, p_operation_id text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.hold_writers() FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.hold_writers() TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.lp(v text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_relay;
@@ -1642,27 +1645,6 @@ GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, to
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.keep_feed_order() FROM PUBLIC;
-REVOKE ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_viewer;
-REVOKE ALL ON FUNCTION outbox.lp(v text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_viewer;
-REVOKE ALL ON FUNCTION outbox.now() FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_relay;
@@ -1670,6 +1652,20 @@ GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_r
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.now() FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_relay;
