@@ -46,6 +46,7 @@ class Doubt:
     attempt: int
     fence: int | None
     cause: str | None
+    begun_at: datetime | None
     first_sent_at: datetime | None
     unresolved_at: datetime | None
     sent_key: UUID | None
@@ -75,7 +76,8 @@ class Doubt:
             resend_until=FOREVER if self.key_forever else self.resend_until,
             last_exposed_at=self.last_exposed_at,
             unresolved_at=self.unresolved_at,
-            earlier_unresolved=self.last_exposed_at is not None and self.unresolved_at < self.last_exposed_at,
+            # Not `last_exposed_at`: a latest attempt that was withdrawn leaves the doubt about those before it.
+            earlier_unresolved=self.begun_at is not None and self.unresolved_at < self.begun_at,
             cause=Cause(self.cause) if self.cause else None,
             gave_up_at=self.gave_up_at,
             settle_at=self.settle_at,

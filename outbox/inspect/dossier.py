@@ -90,14 +90,13 @@ class Dossier:
         if not self.is_unknown:
             raise ValueError(f"an operation that is {self.state} has no doubt to decide")
         row = self.row
-        exposed = row["last_exposed_at"]
         return OperationFacts(
             attempt=row["attempt"],
             first_sent_at=row["first_sent_at"],
             resend_until=FOREVER if row["key_forever"] else row["resend_until"],
-            last_exposed_at=exposed,
+            last_exposed_at=row["last_exposed_at"],
             unresolved_at=row["unresolved_at"],
-            earlier_unresolved=exposed is not None and row["unresolved_at"] < exposed,
+            earlier_unresolved=row["begun_at"] is not None and row["unresolved_at"] < row["begun_at"],
             cause=self.cause,
             gave_up_at=row["gave_up_at"],
             settle_at=row["settle_at"],

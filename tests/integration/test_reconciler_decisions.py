@@ -98,6 +98,18 @@ async def test_an_attempt_that_never_left_says_nothing_of_an_earlier_one(stage: 
     assert stage.state(seq) == "unknown"
 
 
+async def test_a_withdrawn_resend_that_was_also_witnessed_says_nothing_of_the_attempt_before_it(
+    stage: Stage, holder: Holder
+) -> None:
+    """The withdrawal committed, but its answer and then the lease were lost, so its NotSent was kept as evidence too."""
+    seq = in_doubt(stage, holder, "thing.keyed", steps="resend")
+    (second,) = holder.begin_these(seq)
+    assert holder.withdraw(seq, second["attempt"], not_sents=True, causes="not_sent", steps="look") == [seq]
+    stage.witness(seq, "not_sent", attempt=second["attempt"], fence=holder.fence)
+    assert await swept(stage) in {Done.RESEND, Done.LATER}
+    assert stage.state(seq) == "unknown"
+
+
 async def test_a_late_answer_that_is_no_receipt_settles_nothing(stage: Stage, holder: Holder) -> None:
     seq = in_doubt(stage, holder, "thing.blind")
     stage.witness(seq, "late_answer", attempt=1, fence=holder.fence, status=500)
