@@ -38,8 +38,7 @@ async def test_a_full_batch_costs_two_statements(database: Database) -> None:
     with Stage(database) as stage:
         put_many(stage, 600)
         async with relay_on(database, batch_max=200, bell=True) as running:
-            await running.relay.read_registry()
-            await running.relay.leases.tick()
+            await running.take_lanes()
             running.store.ran.clear()
             lane = running.lane
             for _ in range(3):
@@ -118,8 +117,7 @@ async def test_our_own_commit_whose_answer_was_lost_is_recognised(
 async def test_our_own_commit_is_recognised_also_after_somebody_else_took_the_lane(stage: Stage) -> None:
     seq = stage.put("op", KEYED)
     async with relay_on(stage.database, ScriptedReceiver([RECEIPT])) as running:
-        await running.relay.read_registry()
-        await running.relay.leases.tick()
+        await running.take_lanes()
         lane = running.lane
         await lane.claims.step()
         running.store.loses["end_operations"] = 1
@@ -155,8 +153,7 @@ async def test_an_answer_under_a_lost_lease_is_evidence_and_a_counted_write(
     seq = stage.put("op", BLIND)
     receiver = Held(outcome)
     async with relay_on(stage.database, receiver) as running:
-        await running.relay.read_registry()
-        await running.relay.leases.tick()
+        await running.take_lanes()
         lane = running.lane
         await lane.claims.step()
         await receiver.begun.get()
@@ -179,8 +176,7 @@ async def test_what_had_not_been_sent_when_the_lease_was_lost_is_known_not_to_ha
         first, second = stage.put("one", KEYED), stage.put("two", KEYED)
         receiver = Held(RECEIPT)
         async with relay_on(database, receiver) as running:
-            await running.relay.read_registry()
-            await running.relay.leases.tick()
+            await running.take_lanes()
             lane = running.lane
             assert await lane.claims.step() == 2
             await receiver.begun.get()
@@ -197,8 +193,7 @@ async def test_evidence_is_written_once_however_often_its_commit_must_be_tried(s
     seq = stage.put("op", BLIND)
     receiver = Held(RECEIPT)
     async with relay_on(stage.database, receiver) as running:
-        await running.relay.read_registry()
-        await running.relay.leases.tick()
+        await running.take_lanes()
         lane = running.lane
         await lane.claims.step()
         await receiver.begun.get()
@@ -214,8 +209,7 @@ async def test_a_refusal_that_meets_a_proof_of_the_effect_ends_nothing(stage: St
     seq = stage.put("op", KEYED)
     receiver = Held(Refused(answer=Answer(404)))
     async with relay_on(stage.database, receiver) as running:
-        await running.relay.read_registry()
-        await running.relay.leases.tick()
+        await running.take_lanes()
         lane = running.lane
         await lane.claims.step()
         await receiver.begun.get()
@@ -244,8 +238,7 @@ async def test_nothing_begins_while_too_many_answers_are_in_memory_only(stage: S
         stage.put(f"op-{n}", BLIND)
     receiver = Held(RECEIPT)
     async with relay_on(stage.database, receiver, answers_max=3) as running:
-        await running.relay.read_registry()
-        await running.relay.leases.tick()
+        await running.take_lanes()
         assert await running.lane.claims.step() == 3
         assert await running.lane.claims.step() == 0
         receiver.let_go.set()
@@ -291,8 +284,7 @@ async def test_a_sweep_touches_nothing_that_is_in_flight(stage: Stage) -> None:
     seq = stage.put("op", LOOKED_UP)
     receiver = Held(RECEIPT)
     async with relay_on(stage.database, receiver) as running:
-        await running.relay.read_registry()
-        await running.relay.leases.tick()
+        await running.take_lanes()
         lane = running.lane
         await lane.claims.step()
         await receiver.begun.get()

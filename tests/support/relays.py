@@ -56,6 +56,7 @@ class CountingStore(Store):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.ran: list[str] = []
+        self.asked: list[tuple[str, dict[str, Any]]] = []
         self.loses: Counter[str] = Counter()
         """So many answers of a statement are lost: it is committed, and nobody hears of it."""
         self.when_lost: Callable[[], object] = bool
@@ -65,6 +66,7 @@ class CountingStore(Store):
 
     async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
         self.ran.append(statement)
+        self.asked.append((statement, parameters))
         if self.refuses[statement]:
             self.refuses[statement] -= 1
             raise DatabaseUnavailable("no connection")
@@ -92,6 +94,11 @@ class Running:
     async def rounds(self, number: int = 1) -> int:
         """Do some rounds; returns how many attempts began."""
         return sum([await self.relay.run_once() for _ in range(number)])
+
+    async def take_lanes(self) -> None:
+        """Read the registry and take our share of lanes; nothing begins."""
+        await self.relay.read_registry()
+        await self.relay.leases.tick()
 
     @property
     def lane(self) -> Lane:
