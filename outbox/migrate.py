@@ -8,8 +8,13 @@ work, the other finds it done.
 Roles and their settings are not part of a version: roles belong to the cluster, and an installation may forbid their
 creation. They are made after the tables, idempotently, in a transaction of their own; where that is refused,
 `NotPermitted` carries the exact SQL that somebody with the right must run.
+
+Row-level security by tenant is an option of the installation, no version: it is switched on and off by idempotent files
+too, stays as it is unless asked otherwise, and is lifted for the time of a migration, inside of its transaction (under
+FORCE even the owner who migrates would see no rows).
 """
 
+import hashlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +50,16 @@ SESSION = "set search_path = pg_catalog, pg_temp;\nset standard_conforming_strin
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a migration did: the revisions before and after (None: no schema), and whether the roles were made."""
+    """
+    What a migration did: the revisions before and after (None: no schema), and whether the roles were made.
+
+    `rls`: whether row-level security by tenant is on now.
+    """
 
     before: str | None
     after: str | None
     roles: bool
+    rls: bool = False
 
 
 def migrations_folder() -> Path:
@@ -72,13 +82,13 @@ def run_files(revision: str) -> None:
             context.impl.static_output(text)
         else:
             # The driver's own cursor: SQLAlchemy would read the percent signs of the text as parameters.
-            connection = cast("psycopg.Connection[Any]", op.get_bind().connection.driver_connection)
-            connection.execute(text.encode())
+            _driver(op.get_bind()).execute(text.encode())
 
 
-def upgrade(dsn: str, *, roles: bool = True) -> Report:
+def upgrade(dsn: str, *, roles: bool = True, rls: bool | None = None) -> Report:
     """Migrate the database at `dsn` to the newest schema, and make the roles.
 
+    `rls` switches row-level security by tenant on or off; None leaves it as it is.
     Safe to run twice and at once from two hosts. Raises `DatabaseUnavailable`, `SchemaMismatch` (a server or a schema
     that this version does not know; nothing is changed) or `NotPermitted` (the tables are there, the roles are not).
     """
@@ -92,15 +102,23 @@ def upgrade(dsn: str, *, roles: bool = True) -> Report:
             config = _config()
             config.attributes["connection"] = connection
             _refuse_unknown(config, before)
+            was_on = before is not None and _security(connection) is not None
+            lift = was_on and before not in ScriptDirectory.from_config(config).get_heads()
+            if lift:
+                _driver(connection).execute(_sql("rls_off.sql").encode())
             command.upgrade(config, "head")
+            if lift:
+                _driver(connection).execute(rls_sql().encode())
             after = _revision(connection)
         if roles:
             _make_roles(engine)
+        rls = was_on if rls is None else rls
+        _secure(engine, on=rls)
     except sqlalchemy.exc.OperationalError as error:
         raise DatabaseUnavailable(f"cannot reach the database: {_first_line(error)}") from None
     finally:
         engine.dispose()
-    return Report(before, after, roles)
+    return Report(before, after, roles, rls)
 
 
 def pending_revisions(dsn: str) -> list[str]:
@@ -121,18 +139,65 @@ def pending_revisions(dsn: str) -> list[str]:
     return [script.revision for script in reversed(list(scripts.iterate_revisions("head", current or "base")))]
 
 
-def sql_text() -> str:
+def sql_text(*, rls: bool = False) -> str:
     """All of it as SQL text, for people who run their own migration tool; roles included."""
     buffer = io.StringIO()
     config = _config()
     config.output_buffer = buffer
     command.upgrade(config, "head", sql=True)
-    return f"{SESSION}create schema if not exists outbox;\n{buffer.getvalue()}\n{roles_sql()}"
+    security = f"\nbegin;\n{rls_sql()}commit;\n" if rls else ""
+    return f"{SESSION}create schema if not exists outbox;\n{buffer.getvalue()}\n{roles_sql()}{security}"
 
 
 def roles_sql() -> str:
     """The SQL that makes the roles, their grants and their settings. Idempotent."""
-    return (migrations_folder() / "sql" / "roles.sql").read_text("utf-8")
+    return _sql("roles.sql")
+
+
+def rls_sql() -> str:
+    """The SQL that switches row-level security by tenant on, to be run in one transaction. Idempotent."""
+    text = _sql("rls.sql")
+    # What was run is remembered, so that a migration that changes nothing takes no locks.
+    return f"{text}\ncomment on function outbox.check_tenant(text) is 'rls {_fingerprint(text)}';\n"
+
+
+def _sql(name: str) -> str:
+    return (migrations_folder() / "sql" / name).read_text("utf-8")
+
+
+def _fingerprint(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _security(connection: sqlalchemy.Connection) -> str | None:
+    """The fingerprint of the security that is on; None if it is off."""
+    found: str | None = connection.exec_driver_sql(
+        "select coalesce(obj_description('outbox.check_tenant(text)'::regprocedure), '') from pg_class"
+        " where oid = 'outbox.intent'::regclass and relrowsecurity"
+    ).scalar_one_or_none()
+    return found
+
+
+def _secure(engine: sqlalchemy.Engine, *, on: bool) -> None:
+    """Switch row-level security on or off, unless it is as it should be. NotPermitted, with the SQL to run."""
+    with engine.connect() as connection:
+        now = _security(connection)
+    if now == (f"rls {_fingerprint(_sql('rls.sql'))}" if on else None):
+        return
+    text = rls_sql() if on else _sql("rls_off.sql")
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"select pg_advisory_xact_lock({ADVISORY_LOCK_KEY})")
+            _driver(connection).execute(text.encode())
+    except (pg.InsufficientPrivilege, pg.UndefinedObject) as error:
+        raise NotPermitted(
+            str(error).splitlines()[0],
+            hint="Run in one transaction, as a role that may create roles, after the roles are made:\n" + text,
+        ) from None
+
+
+def _driver(connection: sqlalchemy.Connection) -> psycopg.Connection[Any]:
+    return cast("psycopg.Connection[Any]", connection.connection.driver_connection)
 
 
 # Roles belong to the cluster, advisory locks to a database: two databases that are migrated at once may meet here.
@@ -145,7 +210,7 @@ def roles_sql() -> str:
 def _make_roles(engine: sqlalchemy.Engine) -> None:
     try:
         with engine.begin() as connection:
-            cast("psycopg.Connection[Any]", connection.connection.driver_connection).execute(roles_sql().encode())
+            _driver(connection).execute(roles_sql().encode())
     except pg.InsufficientPrivilege as error:
         raise NotPermitted(
             str(error).splitlines()[0], hint="Run as a role that may create roles:\n" + roles_sql()
