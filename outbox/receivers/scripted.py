@@ -10,6 +10,7 @@ As the transport `scripted` of a configuration, every attempt gets a receipt and
 the same object: a dry run, in which nothing leaves the process.
 """
 
+import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -52,16 +53,22 @@ class ScriptedReceiver:
             return NotSent(reason=f"too late to send: {late.reason}")
         finally:
             gate.sent()
-        line = _next(self._script)
-        said = line(attempt) if callable(line) else line
-        if inspect.isawaitable(said):
-            said = await said
+        try:
+            async with asyncio.timeout(attempt.deadline_seconds):
+                said = await self._say(attempt)
+        except TimeoutError:
+            return lost_request(attempt)
         if isinstance(said, Exception):
             raise said
         outcome = said or Receipt(answer=Answer(200), receipt=attempt.sent_key, external_id=attempt.sent_key)
         if isinstance(outcome, Receipt) or _lost_after_effect(outcome):
             self.effects[attempt.sent_key] += 1
         return outcome
+
+    async def _say(self, attempt: Attempt) -> Outcome | Exception | None:
+        line = _next(self._script)
+        said = line(attempt) if callable(line) else line
+        return await said if inspect.isawaitable(said) else said
 
     async def lookup(self, question: Question) -> Observation:
         """The next scripted look; without one, what this object delivered."""

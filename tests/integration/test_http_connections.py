@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
+import aiohttp
 import pytest
 
 from outbox.contract import ToolConfig
@@ -157,10 +158,10 @@ async def test_the_kernel_tells_that_a_peer_has_closed_or_spoken(last_act: str) 
 
 
 async def test_an_aiohttp_without_the_switch_is_refused_at_start_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, opened = session.ClientSession, []
+    opened: list[aiohttp.ClientSession] = []
 
     def renamed(**options: Any) -> Any:
-        opened.append(real(**options))
+        opened.append(aiohttp.ClientSession(**options))
         del opened[-1]._retry_connection
         return opened[-1]
 
@@ -239,7 +240,7 @@ async def test_the_peer_of_the_connection_is_checked_whatever_was_resolved(
     server: HostileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Belt beside the braces: if something resolved past the guard, the first byte is still not sent."""
-    monkeypatch.setattr(session.GuardedResolver, "resolve", _unguarded)
+    monkeypatch.setattr(guard.GuardedResolver, "resolve", _unguarded)
     config = receiver(f"http://sneaky.test:{server.port}", allow_private_addresses=False)
     client = HttpReceiver("warehouse", config)
     outcome = await client.deliver(attempt(config, KEYED))
@@ -267,7 +268,7 @@ async def test_a_resolver_that_hangs_is_bounded_by_the_deadline(monkeypatch: pyt
     async def hang(*_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(session.GuardedResolver, "resolve", hang)
+    monkeypatch.setattr(guard.GuardedResolver, "resolve", hang)
     config = receiver("http://slow.test")
     client = HttpReceiver("warehouse", config)
     outcome = await client.deliver(attempt(config, KEYED, deadline_seconds=0.2))

@@ -55,7 +55,7 @@ async def test_the_connection_goes_to_the_checked_address_and_the_name_stays_in_
     def remember(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> None:
         asked.append(name)
 
-    context.sni_callback = remember  # type: ignore[assignment] # typeshed wants an SSLSocket
+    context.sni_callback = remember
     monkeypatch.setattr(socket, "getaddrinfo", names({"receiver.test": ["127.0.0.1"]}))
     with HostileServer(tls=context) as server:
         assert isinstance(await deliver(f"https://receiver.test:{server.port}"), Receipt)

@@ -189,8 +189,8 @@ class HostileServer:
                 await writer.wait_closed()
             finally:
                 transport.abort()
-                while not protocol._closed.done():  # type: ignore[attr-defined] # nothing public tells
-                    await asyncio.sleep(0)
+                with contextlib.suppress(OSError):
+                    await asyncio.shield(protocol._closed)  # type: ignore[attr-defined] # nothing public tells
         except (OSError, asyncio.IncompleteReadError) as error:
             self.seen.broken.append(error)  # also a handshake that failed
         finally:
