@@ -58,7 +58,7 @@ grant update, delete on outbox.doubt to outbox_relay;
 grant update (circuit_opened_at, circuit_reason) on outbox.receiver to outbox_relay;
 grant insert, update, delete on outbox.member to outbox_relay, outbox_reconciler;
 grant execute on function outbox.timeline() to outbox_relay, outbox_reconciler;
-grant execute on function outbox.take(int, int, uuid, uuid, interval), outbox.enter_era(bigint, int), outbox.claim_chore(text, interval),
+grant execute on function outbox.take(int, int, uuid, uuid, interval), outbox.enter_era(bigint, int), outbox.sweep_era(int), outbox.claim_chore(text, interval),
   outbox.expire(int), outbox.redecide(int),
   outbox.doubt_upsert(bigint, int, int, int, timestamptz, interval, outbox.step, timestamptz, boolean, boolean, text),
   outbox.witness(bigint, int, bigint, text, text, text, text, int, int, text, text, timestamptz, text, text, text) to outbox_relay;
@@ -71,7 +71,7 @@ grant select on outbox.contradiction to outbox_reconciler;
 grant delete on outbox.landing to outbox_reconciler;
 grant execute on function outbox.settle(bigint, int, outbox.state, text, text, bigint, text, text),
   outbox.allow_resend(bigint, int, timestamptz, timestamptz), outbox.sweep_orphans(interval), outbox.expire(int), outbox.redecide(int),
-  outbox.enter_era(bigint, int), outbox.claim_chore(text, interval), outbox.place_of(bigint),
+  outbox.enter_era(bigint, int), outbox.sweep_era(int), outbox.claim_chore(text, interval), outbox.place_of(bigint),
   outbox.witness(bigint, int, bigint, text, text, text, text, int, int, text, text, timestamptz, text, text, text) to outbox_reconciler;
 
 -- approver, operator, viewer

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
+# One batch after a failover takes well under a second, and the role's statement_timeout is 30 s.
+SWEEP_BATCH_MAX = 5_000
+
+
 class Life:
     """Which database this is, and which life of it: looked at on every new connection.
 
     A failover or a restore gives a database a new timeline or another identifier. What was exposed just before may have
-    left no trace, and fences may have gone back; so `outbox.enter_era` raises every fence and makes unknown what may
-    have been exposed, before this process sends anything on the new connection.
+    left no trace, and fences may have gone back; so `outbox.enter_era` raises every fence, and `outbox.sweep_era`
+    makes unknown what may have been exposed, before this process sends anything on the new connection.
     """
 
     def __init__(self) -> None:
@@ -43,9 +47,13 @@ class Life:
             raise DatabaseError("The DSN leads to another database than before: its instance has another id.")
         self.instance_id, self.era = facts["id"], facts["era"]
         server = {"system_identifier": facts["server_identifier"], "timeline": facts["server_timeline"]}
-        if server == {name: facts[name] for name in server}:
+        if server == {name: facts[name] for name in server} and not facts["unswept"]:
             return
-        made_unknown = await session.value("enter_era", **server)
+        await session.value("enter_era", **server)
+        made_unknown = 0
+        # Another daemon may be doing the same: each batch waits for the other's, and the last one finds nothing left.
+        while (more := await session.value("sweep_era", batch_max=SWEEP_BATCH_MAX)) is not None:
+            made_unknown += more
         self.era = (await session.dicts("read_instance"))[0]["era"]
         emit("era_entered", era=self.era, timeline=server["timeline"], made_unknown=made_unknown)
 

@@ -2,13 +2,17 @@
 
 -- name: read_instance
 -- Which database this is, which life of it, and what the running server says of itself.
-select n.id, n.era, n.system_identifier, n.timeline, n.schema_version, n.min_daemon, s.system_identifier as server_identifier,
+select n.id, n.era, n.swept_era < n.era as unswept, n.system_identifier, n.timeline, n.schema_version, n.min_daemon, s.system_identifier as server_identifier,
   outbox.timeline() as server_timeline, pg_is_in_recovery() as standby
 from outbox.instance n, pg_control_system() s
 
 -- name: enter_era
--- A new life of this database: era and fences grow, what may have been exposed without a trace becomes unknown.
-select outbox.enter_era(%(system_identifier)s, %(timeline)s) as made_unknown
+-- A new life of this database: era and fences grow. False: it is known already.
+select outbox.enter_era(%(system_identifier)s, %(timeline)s) as entered
+
+-- name: sweep_era
+-- Make unknown, in batches, what may have been exposed without a trace in the life before. Null: nothing is left.
+select outbox.sweep_era(%(batch_max)s) as made_unknown
 
 -- name: effective_settings
 -- The settings that the daemons' promises rest on, as this session has them.

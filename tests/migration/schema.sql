@@ -225,20 +225,19 @@ begin
   perform outbox.ring(p.receiver_id, p.lane, p.seq) from outbox.pending p
     where p.receiver_id = held.receiver_id and p.ord = held.ord and p.seq > held.seq order by p.seq limit 1;
 end $$;
-CREATE FUNCTION outbox.enter_era(p_system_identifier bigint, p_timeline integer) RETURNS integer
+CREATE FUNCTION outbox.enter_era(p_system_identifier bigint, p_timeline integer) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
   life outbox.instance;
-  made int;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'outbox.enter_era must run under READ COMMITTED' using errcode = '25001';
   end if;
   select * into life from outbox.instance for update;
   if life.system_identifier = p_system_identifier and life.timeline = p_timeline then
-    return null;
+    return false;
   end if;
   if ((select s.system_identifier from pg_control_system() s), outbox.timeline())
      is distinct from (p_system_identifier, p_timeline) then
@@ -248,15 +247,7 @@ begin
   perform outbox.keep_feed_order();
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
-  -- Due by the intent, not by next_at: the clock of the new primary may be behind the one that wrote it.
-  update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0),
-    begun_at = outbox.now(), first_sent_at = coalesce(q.first_sent_at, i.created_at),
-    resend_until = coalesce(q.resend_until, i.created_at), contract_id = coalesce(q.contract_id, t.contract_id)
-  from outbox.intent i join outbox.tool t on t.name = i.tool
-  where i.seq = q.seq and q.state = 'authorized' and not t.resend_safe and (i.not_before is null or i.not_before <= outbox.now());
-  get diagnostics made = row_count;
-  perform outbox.abandon(l.receiver_id, l.lane, 9223372036854775807, 'infinity', 'failover') from outbox.lane l;
-  return made;
+  return true;
 end $$;
 CREATE FUNCTION outbox.expedite(p_tenant_id text, p_operation_id text, p_by text, p_reason text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -285,7 +276,7 @@ declare
 begin
   for due in
     select p.* from outbox.pending p
-    where p.expires_at <= present and p.state in ('proposed', 'authorized')
+    where outbox.swept() and p.expires_at <= present and p.state in ('proposed', 'authorized')
     order by p.expires_at limit p_limit for update of p skip locked
   loop
     perform outbox.end_unexposed(due, 'expired', 'expiry');
@@ -413,6 +404,10 @@ declare
   the_seq bigint;
   held outbox.pending;
 begin
+  if not outbox.swept() then
+    raise exception 'the database has just failed over, and what may have been exposed is still being marked' using errcode = 'OB409',
+      hint = 'A relay or a reconciler does it when it connects. Try again when one runs.';
+  end if;
   select i.seq into the_seq from outbox.intent i
     where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id;
   if not found then
@@ -691,6 +686,7 @@ begin
     from outbox.tool t join outbox.pending p on p.receiver_id = t.receiver_id and p.policy_version <> t.policy_version
       and p.state in ('proposed', 'authorized')
     join outbox.intent i on i.seq = p.seq and i.tool = t.name
+    where outbox.swept()
     limit p_limit for no key update of p skip locked
   ), m as (
     update outbox.pending p set policy_version = s.policy_version, approval_id = null, expires_at = s.expires_at, cause = 'policy_changed',
@@ -941,6 +937,46 @@ CREATE FUNCTION outbox.settled(p_seq bigint) RETURNS TABLE(settled boolean, at t
   select outbox.now() >= w.at, w.at, w.bound
   from (select coalesce(d.settle_at, d.gave_up_at + t.person_settle) as at, d.settle_at is not null as bound
         from outbox.doubt d join outbox.tool t on t.name = d.tool where d.seq = p_seq) w $$;
+CREATE FUNCTION outbox.sweep_era(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  life outbox.instance;
+  lost outbox.pending[];
+begin
+  select * into life from outbox.instance for update;
+  if life.swept_era = life.era then
+    return null;
+  end if;
+  -- Due by the intent, not by next_at: the clock of the new primary may be behind the one that wrote it.
+  with due as materialized (
+    select q.receiver_id, q.lane, q.seq, i.created_at, t.retention, t.contract_id as in_force
+    from outbox.pending q join outbox.intent i on i.seq = q.seq join outbox.tool t on t.name = i.tool
+    where q.state = 'authorized' and not t.repeat_safe and not t.key_forever and (i.not_before is null or i.not_before <= outbox.now())
+    limit p_limit for no key update of q
+  ), begun as (
+    update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0), begun_at = outbox.now(),
+      first_sent_at = coalesce(q.first_sent_at, d.created_at), resend_until = coalesce(q.resend_until, d.created_at + d.retention),
+      contract_id = coalesce(q.contract_id, d.in_force)
+    from due d where q.receiver_id = d.receiver_id and q.lane = d.lane and q.seq = d.seq returning q.*
+  ) select coalesce(array_agg(b::outbox.pending), '{}') into lost from begun b;
+  update outbox.pending q set state = 'unknown', unresolved_at = q.begun_at, next_at = outbox.now(), cause = 'failover',
+    step = (case when t.resend_safe then 'resend' else 'none' end)::outbox.step
+  from unnest(lost) u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool
+  where q.receiver_id = u.receiver_id and q.lane = u.lane and q.seq = u.seq;
+  insert into outbox.attempt (seq, attempt, fence, cause, contract_id, sent_key, wire_digest, started_at)
+    select u.seq, u.attempt, u.fence, 'failover', u.contract_id, u.sent_key, u.wire_digest, u.begun_at from unnest(lost) u on conflict do nothing;
+  -- If nobody has sent again by then, the reconciler decides anew: a window may have closed.
+  perform outbox.doubt_upsert(u.seq, u.receiver_id, u.lane, u.attempt, u.begun_at, t.settle,
+      (case when t.resend_safe then 'resend' else 'look' end)::outbox.step,
+      case when t.resend_safe then outbox.now() + interval '10 minutes' else outbox.now() end, false, false, null)
+    from unnest(lost) u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool;
+  if cardinality(lost) < p_limit then
+    update outbox.instance set swept_era = era;
+  end if;
+  return cardinality(lost);
+end $$;
 CREATE FUNCTION outbox.sweep_orphans(p_older_than interval) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -957,6 +993,9 @@ begin
   end loop;
   return made;
 end $$;
+CREATE FUNCTION outbox.swept() RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$ select n.swept_era = n.era from outbox.instance n $$;
 CREATE FUNCTION outbox.take(p_receiver_id integer, p_lane integer, p_owner uuid, p_member_id uuid, p_ttl interval) RETURNS TABLE(fence bigint, made_unknown integer)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -964,6 +1003,8 @@ CREATE FUNCTION outbox.take(p_receiver_id integer, p_lane integer, p_owner uuid,
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'outbox.take must run under READ COMMITTED' using errcode = '25001';
+  elsif not outbox.swept() then
+    return;
   end if;
   update outbox.lane l set owner = p_owner, member_id = p_member_id, fence = l.fence + 1, expires_at = outbox.now() + p_ttl,
       renewed_at = outbox.now(), idle = false, bell = null
@@ -1258,10 +1299,12 @@ CREATE TABLE outbox.instance (
     system_identifier bigint NOT NULL,
     timeline integer NOT NULL,
     era bigint DEFAULT 1 NOT NULL,
+    swept_era bigint DEFAULT 1 NOT NULL,
     schema_version integer NOT NULL,
     min_daemon integer NOT NULL,
     feed_offset bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
+    CONSTRAINT instance_check CHECK ((swept_era <= era)),
     CONSTRAINT instance_era_check CHECK (((era >= 1) AND (era <= 4194303))),
     CONSTRAINT instance_feed_offset_check CHECK ((feed_offset >= 0)),
     CONSTRAINT instance_only_row_check CHECK (only_row)
@@ -1715,8 +1758,12 @@ REVOKE ALL ON FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbo
 GRANT ALL ON FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint, p_external_id text, p_receipt text) TO outbox_reconciler;
 REVOKE ALL ON FUNCTION outbox.settled(p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.settled(p_seq bigint) TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.sweep_era(p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.sweep_era(p_limit integer) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.sweep_era(p_limit integer) TO outbox_reconciler;
 REVOKE ALL ON FUNCTION outbox.sweep_orphans(p_older_than interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.sweep_orphans(p_older_than interval) TO outbox_reconciler;
+REVOKE ALL ON FUNCTION outbox.swept() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.take(p_receiver_id integer, p_lane integer, p_owner uuid, p_member_id uuid, p_ttl interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.take(p_receiver_id integer, p_lane integer, p_owner uuid, p_member_id uuid, p_ttl interval) TO outbox_relay;
 REVOKE ALL ON FUNCTION outbox.timeline() FROM PUBLIC;

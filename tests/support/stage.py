@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import psycopg
 from psycopg import sql as composing
 from psycopg.abc import Buffer
+from psycopg.pq import ExecStatus
 from psycopg.rows import dict_row
 from psycopg.types.datetime import TimestamptzLoader
 
@@ -130,7 +131,9 @@ class Stage:
     def rows(self, query: LiteralString, *parameters: Any) -> list[Row]:
         """Run a query as the superuser."""
         cursor = self.admin.execute(query, parameters)
-        return cursor.fetchall() if cursor.description else []
+        # Not `description`, which is None for rows without columns too.
+        returns_rows = cursor.pgresult is not None and cursor.pgresult.status == ExecStatus.TUPLES_OK
+        return cursor.fetchall() if returns_rows else []
 
     def value(self, query: LiteralString, *parameters: Any) -> Any:
         """Do the same for one value."""
@@ -432,7 +435,7 @@ def empty(database: Database) -> None:
         )
         connection.execute(
             """
-            update outbox.instance set era = 1, timeline = outbox.timeline();
+            update outbox.instance set era = 1, swept_era = 1, timeline = outbox.timeline();
             create or replace function outbox.now() returns timestamptz language sql volatile parallel safe
               return clock_timestamp();
             drop table if exists outbox.clock_shift

@@ -40,6 +40,7 @@ CALLED = {
     "place_of",
     "redecide",
     "settle",
+    "sweep_era",
     "sweep_orphans",
     "timeline",
     "witness",

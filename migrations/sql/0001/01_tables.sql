@@ -17,6 +17,7 @@ create table outbox.instance (
   system_identifier bigint not null,
   timeline int not null,
   era bigint not null default 1 check (era between 1 and 4194303),
+  swept_era bigint not null default 1 check (swept_era <= era), -- until it is this era, no lane can be taken: outbox.sweep_era()
   schema_version int not null,
   min_daemon int not null,
   feed_offset bigint not null default 0 check (feed_offset >= 0), -- see outbox.feed_xid()

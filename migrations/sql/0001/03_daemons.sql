@@ -57,6 +57,8 @@ create function outbox.take(p_receiver_id int, p_lane int, p_owner uuid, p_membe
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'outbox.take must run under READ COMMITTED' using errcode = '25001';
+  elsif not outbox.swept() then
+    return;
   end if;
   update outbox.lane l set owner = p_owner, member_id = p_member_id, fence = l.fence + 1, expires_at = outbox.now() + p_ttl,
       renewed_at = outbox.now(), idle = false, bell = null
@@ -110,20 +112,19 @@ begin
   end if;
 end $$;
 
--- A failover or a restore: era and every fence grow, and what may have been exposed without a trace becomes unknown.
--- Returns the rows made unknown, or null when this life is known already.
-create function outbox.enter_era(p_system_identifier bigint, p_timeline int) returns int
+-- A failover or a restore: era and every fence grow, so no lease of the old life is good. No lane can be taken before outbox.sweep_era() is
+-- done. Returns false when this life is known already.
+create function outbox.enter_era(p_system_identifier bigint, p_timeline int) returns boolean
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   life outbox.instance;
-  made int;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'outbox.enter_era must run under READ COMMITTED' using errcode = '25001';
   end if;
   select * into life from outbox.instance for update;
   if life.system_identifier = p_system_identifier and life.timeline = p_timeline then
-    return null;
+    return false;
   end if;
   if ((select s.system_identifier from pg_control_system() s), outbox.timeline())
      is distinct from (p_system_identifier, p_timeline) then
@@ -133,16 +134,53 @@ begin
   perform outbox.keep_feed_order();
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
-  -- Due by the intent, not by next_at: the clock of the new primary may be behind the one that wrote it.
-  update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0),
-    begun_at = outbox.now(), first_sent_at = coalesce(q.first_sent_at, i.created_at),
-    resend_until = coalesce(q.resend_until, i.created_at), contract_id = coalesce(q.contract_id, t.contract_id)
-  from outbox.intent i join outbox.tool t on t.name = i.tool
-  where i.seq = q.seq and q.state = 'authorized' and not t.resend_safe and (i.not_before is null or i.not_before <= outbox.now());
-  get diagnostics made = row_count;
-  perform outbox.abandon(l.receiver_id, l.lane, 9223372036854775807, 'infinity', 'failover') from outbox.lane l;
-  return made;
+  return true;
 end $$;
+
+-- After enter_era, in batches that fit a statement timeout: what may have been exposed without a trace becomes unknown, cause failover. That is
+-- every authorized operation that was due, unless a repeat is harmless at any time. A key with a window is aged from the creation of its intent
+-- (the lost exposure cannot be older) and goes on as a resend, inside that window; the rest is looked up. Returns how many; null: done.
+create function outbox.sweep_era(p_limit int) returns int
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  life outbox.instance;
+  lost outbox.pending[];
+begin
+  select * into life from outbox.instance for update;
+  if life.swept_era = life.era then
+    return null;
+  end if;
+  -- Due by the intent, not by next_at: the clock of the new primary may be behind the one that wrote it.
+  with due as materialized (
+    select q.receiver_id, q.lane, q.seq, i.created_at, t.retention, t.contract_id as in_force
+    from outbox.pending q join outbox.intent i on i.seq = q.seq join outbox.tool t on t.name = i.tool
+    where q.state = 'authorized' and not t.repeat_safe and not t.key_forever and (i.not_before is null or i.not_before <= outbox.now())
+    limit p_limit for no key update of q
+  ), begun as (
+    update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0), begun_at = outbox.now(),
+      first_sent_at = coalesce(q.first_sent_at, d.created_at), resend_until = coalesce(q.resend_until, d.created_at + d.retention),
+      contract_id = coalesce(q.contract_id, d.in_force)
+    from due d where q.receiver_id = d.receiver_id and q.lane = d.lane and q.seq = d.seq returning q.*
+  ) select coalesce(array_agg(b::outbox.pending), '{}') into lost from begun b;
+  update outbox.pending q set state = 'unknown', unresolved_at = q.begun_at, next_at = outbox.now(), cause = 'failover',
+    step = (case when t.resend_safe then 'resend' else 'none' end)::outbox.step
+  from unnest(lost) u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool
+  where q.receiver_id = u.receiver_id and q.lane = u.lane and q.seq = u.seq;
+  insert into outbox.attempt (seq, attempt, fence, cause, contract_id, sent_key, wire_digest, started_at)
+    select u.seq, u.attempt, u.fence, 'failover', u.contract_id, u.sent_key, u.wire_digest, u.begun_at from unnest(lost) u on conflict do nothing;
+  -- If nobody has sent again by then, the reconciler decides anew: a window may have closed.
+  perform outbox.doubt_upsert(u.seq, u.receiver_id, u.lane, u.attempt, u.begun_at, t.settle,
+      (case when t.resend_safe then 'resend' else 'look' end)::outbox.step,
+      case when t.resend_safe then outbox.now() + interval '10 minutes' else outbox.now() end, false, false, null)
+    from unnest(lost) u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool;
+  if cardinality(lost) < p_limit then
+    update outbox.instance set swept_era = era;
+  end if;
+  return cardinality(lost);
+end $$;
+
+-- Whether everything has been done that the last failover asks for.
+create function outbox.swept() returns boolean language sql stable as $$ select n.swept_era = n.era from outbox.instance n $$;
 
 -- Whether evidence shows the effect: a receipt, or a record that carries our identity.
 create function outbox.proven(p_seq bigint) returns boolean language sql stable
@@ -285,7 +323,7 @@ declare
 begin
   for due in
     select p.* from outbox.pending p
-    where p.expires_at <= present and p.state in ('proposed', 'authorized')
+    where outbox.swept() and p.expires_at <= present and p.state in ('proposed', 'authorized')
     order by p.expires_at limit p_limit for update of p skip locked
   loop
     perform outbox.end_unexposed(due, 'expired', 'expiry');
@@ -306,6 +344,7 @@ begin
     from outbox.tool t join outbox.pending p on p.receiver_id = t.receiver_id and p.policy_version <> t.policy_version
       and p.state in ('proposed', 'authorized')
     join outbox.intent i on i.seq = p.seq and i.tool = t.name
+    where outbox.swept()
     limit p_limit for no key update of p skip locked
   ), m as (
     update outbox.pending p set policy_version = s.policy_version, approval_id = null, expires_at = s.expires_at, cause = 'policy_changed',

@@ -7,6 +7,10 @@ declare
   the_seq bigint;
   held outbox.pending;
 begin
+  if not outbox.swept() then
+    raise exception 'the database has just failed over, and what may have been exposed is still being marked' using errcode = 'OB409',
+      hint = 'A relay or a reconciler does it when it connects. Try again when one runs.';
+  end if;
   select i.seq into the_seq from outbox.intent i
     where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id;
   if not found then
