@@ -914,6 +914,19 @@ def test_until_a_new_life_is_swept_no_lane_is_taken_and_no_permission_is_ended(f
     assert failed_over.holder().take() is not None
 
 
+def test_what_is_written_in_the_new_life_is_not_doubted_while_the_old_one_is_swept(failed_over: Stage) -> None:
+    """A busy writer would otherwise keep the sweep going for ever, and every intent of it would cost somebody a look."""
+    old = [failed_over.put(f"old-{number}", "blind") for number in range(2)]
+    relay = failed_over.as_role("relay")
+    relay.execute("select outbox.enter_era((select system_identifier from pg_control_system()), outbox.timeline())")
+    new = []
+    for number, made in enumerate([1, 1, 0, None]):
+        new.append(failed_over.put(f"new-{number}", "blind"))
+        assert sweep_era(failed_over, 1) == made
+    assert {failed_over.state(seq) for seq in old} == {"unknown"}
+    assert {failed_over.state(seq) for seq in new} == {"authorized"}
+
+
 @pytest.mark.parametrize("tool", ["blind", "stock.set"])
 def test_attempts_of_the_old_life_become_unknown_whatever_their_tool(failed_over: Stage, tool: str) -> None:
     seq = failed_over.put("op", tool)

@@ -18,6 +18,7 @@ create table outbox.instance (
   timeline int not null,
   era bigint not null default 1 check (era between 1 and 4194303),
   swept_era bigint not null default 1 check (swept_era <= era), -- until it is this era, no lane can be taken: outbox.sweep_era()
+  era_seq bigint not null default 0, -- the last intent that was there when this era began: what came later was never exposed before it
   schema_version int not null,
   min_daemon int not null,
   feed_offset bigint not null default 0 check (feed_offset >= 0), -- see outbox.feed_xid()

@@ -130,7 +130,8 @@ begin
      is distinct from (p_system_identifier, p_timeline) then
     raise exception 'this is not the database that the caller describes' using errcode = 'OB409';
   end if;
-  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1;
+  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1,
+    era_seq = coalesce((select max(i.seq) from outbox.intent i), 0);
   perform outbox.keep_feed_order();
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
@@ -138,7 +139,7 @@ begin
 end $$;
 
 -- After enter_era, in batches that fit a statement timeout: what may have been exposed without a trace becomes unknown, cause failover. That is
--- every authorized operation that was due, unless a repeat is harmless at any time. A key with a window is aged from the creation of its intent
+-- every authorized operation of then that was due, unless a repeat is harmless at any time. A key with a window is aged from the creation of its intent
 -- (the lost exposure cannot be older) and goes on as a resend, inside that window; the rest is looked up. Returns how many; null: done.
 create function outbox.sweep_era(p_limit int) returns int
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -154,7 +155,7 @@ begin
   with due as materialized (
     select q.receiver_id, q.lane, q.seq, i.created_at, t.retention, t.contract_id as in_force
     from outbox.pending q join outbox.intent i on i.seq = q.seq join outbox.tool t on t.name = i.tool
-    where q.state = 'authorized' and not t.repeat_safe and not t.key_forever and (i.not_before is null or i.not_before <= outbox.now())
+    where q.state = 'authorized' and q.seq <= life.era_seq and not t.repeat_safe and not t.key_forever and (i.not_before is null or i.not_before <= outbox.now())
     limit p_limit for no key update of q
   ), begun as (
     update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0), begun_at = outbox.now(),
