@@ -10,6 +10,9 @@ read once, at import. `action` is `kill` (SIGKILL to this process; the default),
 here until somebody sends SIGCONT) or `raise` (`Reached`, an exception that nobody foresaw). It happens the `n`-th time
 the point is reached (default 1), once.
 
+Just before it acts, it says so in one line of JSON on standard error: a test whose crash did not land has shown
+nothing.
+
 What is guaranteed: `kill` and `stop` take effect before `reach` returns, so not one further instruction of the process
 runs in between. What is not: nothing is flushed, closed or rolled back first. That is the point.
 """
@@ -59,7 +62,7 @@ WHERE: Mapping[str, str] = MappingProxyType(
         # People and releases.
         "before_resolve": "operator: before a person's statement is written",
         "mid_apply": "apply: some tools of the file are written, others are not, nothing is committed",
-        "mid_migrate": "migrate: between two migrations",
+        "mid_migrate": "migrate: some files of a migration have run, others have not, nothing is committed",
     }
 )
 """Every point, and where it stands. Closed: `reach` of another name is refused by a test."""
@@ -85,6 +88,8 @@ class _Armed:
         self.left -= 1
         if self.left != 0:
             return
+        # Past every buffer and every logger: there is no later.
+        os.write(2, f'{{"event": "crash_point", "point": "{self.name}", "action": "{self.action}"}}\n'.encode())
         if self.action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.action == "stop":

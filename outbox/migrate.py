@@ -30,6 +30,7 @@ from alembic.script import ScriptDirectory
 from psycopg import errors as pg
 from psycopg import sql as composing
 
+from outbox import crashpoints
 from outbox.errors import ConfigError, DatabaseUnavailable, NotPermitted, Problem, SchemaMismatch
 
 # The schema that this code was written for, and the oldest one that its daemons still run on: a daemon refuses only
@@ -83,6 +84,7 @@ def run_files(revision: str) -> None:
         else:
             # The driver's own cursor: SQLAlchemy would read the percent signs of the text as parameters.
             _driver(op.get_bind()).execute(text.encode())
+            crashpoints.reach("mid_migrate")
 
 
 def upgrade(dsn: str, *, roles: bool = True, rls: bool | None = None) -> Report:

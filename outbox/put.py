@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias
 from zoneinfo import ZoneInfo
 
+from outbox import crashpoints
 from outbox.connection import kind_of, unsupported
 from outbox.errors import NotInTransaction, UnsupportedConnection
 from outbox.query import Query
@@ -26,6 +27,25 @@ Row: TypeAlias = Mapping[str, Any]
 
 def run(connection: "SyncConnection", query: Query) -> list[Row]:
     """Execute on a synchronous connection. UnsupportedConnection; errors of the driver that we know are translated."""
+    if not query.writes:
+        return _run(connection, query)
+    crashpoints.reach("before_put")
+    rows = _run(connection, query)
+    crashpoints.reach("after_put")
+    return rows
+
+
+async def arun(connection: "AsyncConnection", query: Query) -> list[Row]:
+    """Execute the same on an asynchronous connection."""
+    if not query.writes:
+        return await _arun(connection, query)
+    crashpoints.reach("before_put")
+    rows = await _arun(connection, query)
+    crashpoints.reach("after_put")
+    return rows
+
+
+def _run(connection: "SyncConnection", query: Query) -> list[Row]:
     handle: Any = connection
     match kind_of(handle.__class__):
         case "sqlalchemy":
@@ -38,8 +58,7 @@ def run(connection: "SyncConnection", query: Query) -> list[Row]:
             raise unsupported(handle, kind)
 
 
-async def arun(connection: "AsyncConnection", query: Query) -> list[Row]:
-    """Execute the same on an asynchronous connection."""
+async def _arun(connection: "AsyncConnection", query: Query) -> list[Row]:
     handle: Any = connection
     match kind_of(handle.__class__):
         case "sqlalchemy async":
