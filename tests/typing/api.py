@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 
 from outbox import Cause, Intent, Operation, Outbox, State
+from outbox.feed import Ended
 
 box = Outbox("acme", "checkout", dsn="postgresql://")
 box.tenant_id = "globex"  # type: ignore[misc]
@@ -52,6 +53,10 @@ def synchronous(
     assert_type(box.get(plain, "o"), Operation | None)
     assert_type(box.wait("o"), Operation)
     box.wait("o", 5, connection=session)
+    for ended in box.feed(plain, after=None, batch_max=5):
+        assert_type(ended, Ended)
+    assert_type(box.feed(follow=True).cursor, str | None)
+    box.feed("postgresql://")  # type: ignore[arg-type]
     box.put(other, intent)  # type: ignore[arg-type]
 
 
@@ -72,7 +77,30 @@ async def asynchronous(
     assert_type(await box.aput_many(cursor, [intent]), list[Operation])
     assert_type(await box.aget(plain, "o"), Operation | None)
     assert_type(await box.await_("o", 5, connection=session), Operation)
+    async for ended in box.afeed(plain):
+        assert_type(ended.cursor, str)
     await box.aput(other, intent)  # type: ignore[arg-type]
+
+
+class Asyncpg:
+    """What we need of a connection of asyncpg, which has no types."""
+
+    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
+        return [query, args, timeout]
+
+    def is_in_transaction(self) -> bool:
+        return True
+
+
+class AsyncpgPool:
+    async def fetch(self, query: str, *args: Any) -> list[Any]:
+        return [query, args]
+
+
+async def asyncpg(connection: Asyncpg, pool: AsyncpgPool, intent: Intent) -> None:
+    await box.aput(connection, intent)
+    await box.aput(pool, intent)  # type: ignore[arg-type]
+    box.put(connection, intent)  # type: ignore[arg-type]
 
 
 def answers(operation: Operation) -> None:
