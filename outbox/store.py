@@ -25,6 +25,8 @@ from outbox import sql
 from outbox.errors import (
     DatabaseError,
     DatabaseUnavailable,
+    FeedReset,
+    Misuse,
     NotFound,
     NotPermitted,
     OutboxError,
@@ -230,6 +232,10 @@ def translate(error: psycopg.Error) -> OutboxError:
             return NotPermitted(
                 message, hint=hint or "Use a role with the right, or run `outbox migrate` to renew the grants."
             )
+        case "OB400":
+            return Misuse(message, hint=hint)
+        case "OB410":
+            return FeedReset(hint=hint)
         case "OB409":
             return Refused(message, hint=hint)
         case "OB404":

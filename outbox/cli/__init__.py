@@ -2,7 +2,7 @@
 The command `outbox`.
 
 One module per kind of act: `setup` (init, migrate, apply, contracts), `write` (put), `lists` (list), `stuck`, `read`
-(show, why), `act` (resolve, retry, cancel, approve, revoke), `run` (relay, reconciler, demo, dev). A module is imported
+(show, why), `feed`, `act` (resolve, retry, cancel, approve, revoke), `run` (relay, reconciler, demo, dev). A module is imported
 when one of its commands is called: `outbox --help` waits for no driver.
 
 Exit codes: 0 done, 2 usage, 3 not found, 4 refused, 5 database, 6 conflict; 1 is a fault of this program.
@@ -36,6 +36,7 @@ COMMANDS = {
         "stuck": ("stuck", "List what will not move on its own, or is late."),
         "show": ("read", "Show everything about one operation."),
         "why": ("read", "Explain one operation in sentences."),
+        "feed": ("feed", "Tell how operations ended, each once, in order."),
     },
     "Decide": {
         "approve": ("act", "Permit a proposed operation."),

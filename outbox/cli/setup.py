@@ -80,7 +80,8 @@ def init_command(session: Session) -> None:
 @click.option("--check", is_flag=True, help="Change nothing; fail if there is something to do.")
 @click.option("--sql", "as_sql", is_flag=True, help="Print the SQL instead, for tools of your own.")
 @click.option("--no-roles", is_flag=True, help="Make tables and functions only, no roles.")
-def migrate_command(session: Session, *, check: bool, as_sql: bool, no_roles: bool) -> None:
+@click.option("--rls/--no-rls", default=None, help="Row-level security by tenant.  [default: leave it as it is]")
+def migrate_command(session: Session, *, check: bool, as_sql: bool, no_roles: bool, rls: bool | None) -> None:
     """
     Bring the database to this version's schema, and make its roles.
 
@@ -92,11 +93,12 @@ def migrate_command(session: Session, *, check: bool, as_sql: bool, no_roles: bo
       outbox migrate
       outbox migrate --check      for a deploy that must not change anything
       outbox migrate --sql > outbox.sql
+      outbox migrate --rls        transactions then reach one tenant each
     """  # noqa: D301
     from outbox import migrate
 
     if as_sql:
-        text = migrate.sql_text()
+        text = migrate.sql_text(rls=bool(rls))
         if session.as_json:
             write_json({"sql": text})
         else:
@@ -108,8 +110,14 @@ def migrate_command(session: Session, *, check: bool, as_sql: bool, no_roles: bo
             raise SchemaMismatch(f"The schema lacks {', '.join(pending)}.", hint="Run: outbox migrate")
         _tell(session, {"before": None, "after": None, "pending": []}, "The schema is the newest one.")
         return
-    report = migrate.upgrade(dsn, roles=not no_roles)
-    document: dict[str, Any] = {"before": report.before, "after": report.after, "roles": report.roles, "pending": []}
+    report = migrate.upgrade(dsn, roles=not no_roles, rls=rls)
+    document: dict[str, Any] = {
+        "before": report.before,
+        "after": report.after,
+        "roles": report.roles,
+        "rls": report.rls,
+        "pending": [],
+    }
     if report.before == report.after:
         _tell(session, document, f"Nothing to do: the schema is at {report.after}.")
     else:
