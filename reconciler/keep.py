@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from outbox.doubt import evidence_of
 from outbox.evidence import Evidence, Kind, Verdict
 from outbox.store import Store
-from reconciler.doubt import evidence_of
 
 # Of one operation, so much evidence is read (proof first) ...
 EVIDENCE_MAX: Final = 50

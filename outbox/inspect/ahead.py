@@ -55,7 +55,7 @@ def _begin(dossier: Dossier) -> NextStep:
         return NextStep("person", None, reason)
     if row["permission_until"] is not None and row["permission_until"] <= dossier.now:
         return NextStep("begin", None, "its permission has expired: it is about to be rejected")
-    if not row["policy_current"]:
+    if not row["policy_holds"]:
         return NextStep("begin", None, "the policy of its tool has changed: it is about to be decided again")
     for obstacle in dossier.obstacles:
         match obstacle["kind"]:

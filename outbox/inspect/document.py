@@ -98,9 +98,7 @@ def _authorization(dossier: Dossier) -> dict[str, Any]:
         "policy_version": row["policy_version"],
         "policy_version_in_force": row["policy_in_force"],
         "expires_at": row["permission_until"],
-        "holds": None
-        if row["ended"]
-        else dossier.state is not State.PROPOSED and row["policy_current"] and not expired,
+        "holds": None if row["ended"] else dossier.state is not State.PROPOSED and row["policy_holds"] and not expired,
         "history": [
             {
                 "decision": approval["decision"],

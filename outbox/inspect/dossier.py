@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from outbox.contract import Wiring
-from outbox.decide import FOREVER, Decision, OperationFacts, next_step
+from outbox.decide import Decision, OperationFacts, next_step
+from outbox.doubt import doubt_of, evidence_of
 from outbox.errors import NotFound
-from outbox.evidence import Evidence, Kind, Verdict
+from outbox.evidence import Evidence
 from outbox.guarantee import Guarantee, guarantee
-from outbox.outcome import Answer
 from outbox.registry import Wirings
 from outbox.states import Cause, State
 from outbox.store import Store
@@ -87,31 +87,7 @@ class Dossier:
     @cached_property
     def facts(self) -> OperationFacts:
         """What decisions are made from. ValueError unless the operation is unknown."""
-        if not self.is_unknown:
-            raise ValueError(f"an operation that is {self.state} has no doubt to decide")
-        row = self.row
-        return OperationFacts(
-            attempt=row["attempt"],
-            first_sent_at=row["first_sent_at"],
-            resend_until=FOREVER if row["key_forever"] else row["resend_until"],
-            last_exposed_at=row["last_exposed_at"],
-            unresolved_at=row["unresolved_at"],
-            earlier_unresolved=row["begun_at"] is not None and row["unresolved_at"] < row["begun_at"],
-            cause=self.cause,
-            gave_up_at=row["gave_up_at"],
-            settle_at=row["settle_at"],
-            fence=row["fence"],
-            accepted=row["accepted"],
-            mismatch=row["mismatch"],
-            no_more_resends=row["no_resend"],
-            permission_holds=row["policy_current"],
-            permission_until=row["permission_until"],
-            reads=row["reads"],
-            last_read_at=row["last_read_at"],
-            not_before=row["pending_at"],
-            throttled=row["throttled"],
-            not_sent=row["not_sent"],
-        )
+        return doubt_of(self.row).facts()
 
     @cached_property
     def decision(self) -> Decision | None:
@@ -160,24 +136,4 @@ async def read_dossier(store: Store, seq: int) -> Dossier:
         wiring=wirings.add(pinned, versions[0]) if versions else None,
         version=versions[0]["version"] if versions else None,
         in_force=await wirings.get(row["contract_in_force"]) if row["contract_in_force"] else None,
-    )
-
-
-def evidence_of(row: Row) -> Evidence:
-    """A row of evidence as decisions want it."""
-    return Evidence(
-        id=row["evidence_id"],
-        kind=Kind(row["kind"]),
-        attempt=row["attempt"] or 0,
-        fence=row["fence"],
-        verdict=Verdict(row["verdict"]) if row["verdict"] else None,
-        external_id=row["external_id"],
-        receipt=row["receipt"],
-        duplicates=row["duplicates"],
-        sent_at=row["sent_at"],
-        observed_at=row["observed_at"],
-        source=row["source"],
-        stated_by=row["stated_by"],
-        note=row["note"] or "",
-        answer=Answer(status=row["status"], excerpt=row["excerpt"] or "", request_id=row["request_id"]),
     )

@@ -2,15 +2,9 @@
 -- whoever was overtaken (by another reconciler, by a relay that sends again, by a person) changes nothing.
 
 -- fragment: facts
--- The limit keeps the planner from hashing every attempt that there ever was, which it would do for an `exists`.
 d.seq, d.receiver_id, d.tenant_id, i.operation_id, d.tool, i.resource, i.expected_version, i.traceparent, outbox.now() as now, d.next_at,
-d.since, d.last_exposed_at, d.gave_up_at, d.settle_at, d.reads, d.last_read_at, d.accepted, d.needs_person, d.step::text as step, d.reason,
-p.state::text as state, coalesce(p.attempt, d.attempt) as attempt, p.fence, p.cause, p.begun_at, p.first_sent_at, p.unresolved_at, p.sent_key,
-p.throttled, p.not_sent, p.contract_id, p.policy_version is not distinct from t.policy_version as policy_holds,
-case when isfinite(p.resend_until) then p.resend_until end as resend_until, p.resend_until = 'infinity' as key_forever,
-case when isfinite(p.expires_at) then p.expires_at end as permission_until,
-case when isfinite(p.next_at) then p.next_at end as not_before, d.no_resend or p.next_at = 'infinity' as no_resend,
-(select a.seq from outbox.attempt a where a.seq = d.seq and a.cause = 'mismatch' limit 1) is not null as mismatch
+d.since, d.needs_person, d.step::text as step, d.reason, p.state::text as state, coalesce(p.attempt, d.attempt) as attempt, p.fence, p.cause,
+p.begun_at, p.first_sent_at, p.sent_key, p.throttled, p.not_sent, p.contract_id, {{doubt}}
 
 -- fragment: sources
 join outbox.intent i on i.seq = d.seq

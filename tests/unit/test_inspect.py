@@ -36,6 +36,7 @@ ROW: Mapping[str, Any] = {
     **dict.fromkeys(("holder_host", "doubt_at", "settle_at", "last_read_at", "cause", "sent_key")),
     **dict.fromkeys(("accepted", "mismatch", "no_resend", "needs_person", "lane_held", "being_looked_at"), False),
     **dict.fromkeys(("created_at", "begun_at", "first_sent_at", "last_exposed_at", "unresolved_at"), BEGUN),
+    "seq": 1,
     "operation_id": "op",
     "tenant_id": "t",
     "tool": "t",
@@ -47,7 +48,7 @@ ROW: Mapping[str, Any] = {
     "attempt": 1,
     "fence": 7,
     "policy_version": 1,
-    "policy_current": True,
+    "policy_holds": True,
     "gave_up_at": BEGUN + timedelta(seconds=5),
     "throttled": 0,
     "not_sent": 0,
@@ -130,7 +131,7 @@ def test_whether_a_retry_in_doubt_could_happen_twice_follows_from_the_contract(
     [
         ({"accepted": True}, "has the work"),
         ({"no_resend": True}, "prove nothing"),
-        ({"policy_current": False}, "permission"),
+        ({"policy_holds": False}, "permission"),
         ({"permission_until": NOW - timedelta(seconds=1)}, "permission"),
     ],
 )
