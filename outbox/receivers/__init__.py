@@ -68,7 +68,7 @@ class Attempt:
     # Counted from the begin of the attempt: what is left of it when `deliver` is called.
     deadline_seconds: float
     # Canonical JSON text; or None, and then there is a body with its content type.
-    arguments: str | None = None
+    arguments: str | None = field(default=None, repr=False)
     body: bytes | None = field(default=None, repr=False)
     content_type: str | None = None
     # An earlier attempt of this operation is unresolved: most answers then speak of this attempt only.

@@ -7,6 +7,7 @@ before the first byte. The connection is made to the addresses that were checked
 """
 
 import asyncio
+import functools
 import socket
 from ipaddress import IPv6Address, ip_address, ip_network
 
@@ -56,6 +57,7 @@ _PRIVATE = tuple(
 _IPV6_UNICAST = ip_network("2000::/3")
 
 
+@functools.lru_cache(maxsize=4_096)
 def refusal(address: str, *, allow_private: bool) -> str | None:
     """Why this address must not be connected to, or None if it may be. What is no address is refused."""
     try:
