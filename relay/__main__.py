@@ -77,7 +77,8 @@ async def _run(settings: Settings) -> bool:
             dead_man=DeadMan(),
             channel=None if listening_dsn is None else channel_of(member.member_id),
         )
-        running = Relay(shared, lease_store, member, Heart(lease_store, member, meters, clock), open_receiver)
+        heart = Heart(lease_store, member, meters, clock, life if settings.database.pooler else None)
+        running = Relay(shared, lease_store, member, heart, open_receiver)
         doorbell = None
         if shared.channel is not None and listening_dsn is not None:
             doorbell = Doorbell(store, shared.channel, listening_dsn, lambda: running.lanes, meters)

@@ -20,12 +20,12 @@ from outbox.decide.attempt import after_attempt
 from outbox.decide.unsent import after_refusal, after_unreadable
 from outbox.lease import DeadMan, LocalLease, boottime
 from outbox.observe import emit
-from outbox.outcome import Ambiguous, NotSent, Outcome
+from outbox.outcome import Ambiguous, Answer, NotSent, Outcome
 from outbox.receivers import Attempt, Receiver, TooLate
 from outbox.states import Cause
 from relay.begun import Begun, Bound, Finished
 from relay.gate import LaneGate
-from relay.judge import judge, key_of
+from relay.judge import Refusal, judge, key_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ async def attempt(bound: Bound, scene: Scene) -> Finished:
         key = key_of(bound.begun, scene.instance_id)
         request = _request(bound, scene, gate, key, terms.deadline_at - boottime())
         judged = judge(bound, request)
-        if isinstance(judged, Cause):
+        if isinstance(judged, Refusal):
             return _refused(bound, judged)
         digest = judged
         outcome = await _deliver(request, scene.receiver, gate)
@@ -136,9 +136,10 @@ def followed(
     )
 
 
-def _refused(bound: Bound, cause: Cause) -> Finished:
-    transition = after_refusal(cause, wiring=bound.pinned, earlier_unresolved=bound.begun.in_doubt)
-    return Finished(begun=bound.begun, outcome=NotSent(reason=cause.value, cause=cause), transition=transition)
+def _refused(bound: Bound, refusal: Refusal) -> Finished:
+    transition = after_refusal(refusal.cause, wiring=bound.pinned, earlier_unresolved=bound.begun.in_doubt)
+    outcome = NotSent(reason=refusal.reason, cause=refusal.cause, answer=Answer(excerpt=refusal.reason))
+    return Finished(begun=bound.begun, outcome=outcome, transition=transition)
 
 
 def unreadable(begun: Begun, reason: str) -> Finished:

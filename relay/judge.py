@@ -1,5 +1,6 @@
 """Is this what was permitted, and the request that it is bound to? Pure."""
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from outbox import wire
@@ -14,26 +15,40 @@ def key_of(begun: Begun, instance_id: UUID) -> UUID:
     return begun.sent_key or UUID(sent_key(instance_id, begun.tenant_id, begun.tool, begun.operation_id))
 
 
-def judge(bound: Bound, payload: wire.Payload) -> bytes | Cause | None:
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """This must not be sent."""
+
+    cause: Cause
+    reason: str
+
+
+def judge(bound: Bound, payload: wire.Payload) -> bytes | Refusal | None:
     """
-    Return the cause for which this must not be sent, or the digest of the request (None: the transport has no wire).
+    Return the digest of the request (None: the transport has no wire), or why it must not be sent.
 
     What is sent is what was stored, permitted and, on a resend, sent before: the request is built from the version that
     the operation is pinned to and from the one in force, and both must say the same.
     """
     begun, pinned, in_force = bound.begun, bound.pinned, bound.in_force
     if begun.true_digest != begun.digest or begun.approved_digest not in (None, begun.digest):
-        return Cause.TAMPERED
+        return Refusal(Cause.TAMPERED, "the digest is not the one that was stored or approved")
     try:
         digest = _wire_digest(payload, pinned)
-        if begun.contract_id != begun.contract_in_force:
-            if pinned.scope(begun.tenant_id) != in_force.scope(begun.tenant_id):
-                return Cause.SCOPE_CHANGED
-            if digest != _wire_digest(payload, in_force):
-                return Cause.TARGET_CHANGED
-    except wire.Unsendable:
-        return Cause.NO_ROUTE
-    return Cause.TARGET_CHANGED if begun.wire_digest not in (None, digest) else digest
+    except wire.Unsendable as error:
+        return Refusal(Cause.NO_ROUTE, error.message)
+    if begun.contract_id != begun.contract_in_force:
+        if pinned.scope(begun.tenant_id) != in_force.scope(begun.tenant_id):
+            return Refusal(Cause.SCOPE_CHANGED, "the key was sent under another scope")
+        try:
+            same = digest == _wire_digest(payload, in_force)
+        except wire.Unsendable:
+            same = False
+        if not same:
+            return Refusal(Cause.TARGET_CHANGED, "another request than this was sent before")
+    if begun.wire_digest not in (None, digest):
+        return Refusal(Cause.TARGET_CHANGED, "another request than this was sent before")
+    return digest
 
 
 def _wire_digest(payload: wire.Payload, wiring: Wiring) -> bytes | None:

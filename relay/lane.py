@@ -43,11 +43,12 @@ class Lane:
         self.lost = False
         self._shared = shared
         self._hub = hub
+        self._scene = self._scene_of(service)
         self._closing = asyncio.Event()
         self.flight = Flight(
             holding,
             shared.meters,
-            scene=self._scene,
+            scene=lambda: self._scene,
             slots=service.slots(holding.lane),
             pace=service.pace(),
             ended=self._ended,
@@ -96,6 +97,7 @@ class Lane:
     def serve(self, service: Service) -> None:
         """The receiver or its tools have changed: attempts that start from now on use the new one."""
         self.service = service
+        self._scene = self._scene_of(service)
         self.flight.slots = service.slots(self.holding.lane)
         self.flight.pace = service.pace()
 
@@ -141,6 +143,7 @@ class Lane:
     async def take_on(self, begun: list[Begun]) -> None:
         """Bind each to its contract versions, and start it when a slot is free."""
         self.flight.begin(begun)
+        self.recorder.group = len(begun)
         wirings = self._shared.wirings
         for row in begun:
             try:
@@ -156,8 +159,8 @@ class Lane:
         """How many answers there may be in memory only, beyond those there are."""
         return self._hub.room()
 
-    def _scene(self) -> Scene:
-        holding, service = self.holding, self.service
+    def _scene_of(self, service: Service) -> Scene:
+        holding = self.holding
         return Scene(
             instance_id=self._shared.instance_id,
             receiver=service.receiver,

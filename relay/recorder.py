@@ -27,7 +27,7 @@ from relay.holding import Holding
 from relay.record import Columns, Statement, columns, late_columns, statement_for
 
 # How long an answer may wait for company. It delays nobody: a slot is free when its attempt ends.
-LINGER_SECONDS: Final = 0.03
+LINGER_SECONDS: Final = 0.05
 # Rows in one statement.
 GROUP_MAX: Final = 500
 

@@ -6,6 +6,7 @@ from psycopg.types.json import Jsonb
 
 from outbox.daemon.clock import ClockWatch
 from outbox.daemon.member import Member
+from outbox.daemon.start import Life
 from outbox.errors import DatabaseUnavailable
 from outbox.lease import boottime
 from outbox.observe import Meters, emit
@@ -13,13 +14,19 @@ from outbox.store import Store
 
 
 class Heart:
-    """Says that this daemon lives, flushes its counters, and notices when the database is gone and back."""
+    """Says that this daemon lives, flushes its counters, and notices when the database is gone and back.
 
-    def __init__(self, store: Store, member: Member, meters: Meters, clock: ClockWatch) -> None:
+    With `life`, which a daemon behind a pooler gives, every beat looks whether the database is still the same.
+    """
+
+    def __init__(
+        self, store: Store, member: Member, meters: Meters, clock: ClockWatch, life: Life | None = None
+    ) -> None:
         self._store = store
         self._member = member
         self._meters = meters
         self._clock = clock
+        self._life = life
         self._lost = False
 
     async def beat(self) -> bool:
@@ -27,6 +34,8 @@ class Heart:
         member = self._member
         sent_at = boottime()
         try:
+            if self._life is not None:
+                await self._life.look(self._store)
             now = await self._store.value(
                 "heartbeat",
                 member_id=member.member_id,

@@ -2,14 +2,14 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from outbox import registry
 from outbox.daemon.member import Kind, Member, program_version
 from outbox.errors import DatabaseError, DatabaseUnavailable, RoleSettings, SchemaMismatch
 from outbox.observe import emit
 from outbox.settings import DatabaseSettings
-from outbox.store import Session, Store
+from outbox.store import Store
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -19,8 +19,20 @@ if TYPE_CHECKING:
 SWEEP_BATCH_MAX = 5_000
 
 
+class Asks(Protocol):
+    """Whoever runs named statements: one connection, or a store."""
+
+    async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        """Run one; its rows."""
+
+    async def value(self, statement: str, /, **parameters: Any) -> Any:
+        """Run one; the first column of its first row."""
+
+
 class Life:
     """Which database this is, and which life of it: looked at on every new connection.
+
+    Behind a pooler, whose connections outlive the server's, also with every heartbeat.
 
     A failover or a restore gives a database a new timeline or another identifier. What was exposed just before may have
     left no trace, and fences may have gone back; so `outbox.enter_era` raises every fence, and `outbox.sweep_era`
@@ -31,8 +43,8 @@ class Life:
         self.instance_id: UUID | None = None
         self.era = 0
 
-    async def look(self, session: Session) -> None:
-        """Check one new connection.
+    async def look(self, session: Asks) -> None:
+        """Check one connection.
 
         Raises SchemaMismatch, DatabaseUnavailable (a standby), or DatabaseError (another database than before).
         """

@@ -7,10 +7,11 @@ from outbox.decide.attempt import Transition
 from outbox.decide.facts import Step
 from outbox.states import Cause, State
 
-# The operation is not what was permitted: it ends where it hides nothing.
-_ENDS: Final = frozenset({Cause.TAMPERED})
-# The configuration is not what the operation was exposed under, or cannot express it: somebody corrects it.
-_WAITS: Final = frozenset({Cause.TARGET_CHANGED, Cause.SCOPE_CHANGED, Cause.NO_ROUTE})
+# The operation is at fault (it is not what was permitted, or no request can be made of it): it ends where it hides
+# nothing.
+_ENDS: Final = frozenset({Cause.TAMPERED, Cause.NO_ROUTE})
+# The configuration is not the one under which the operation was exposed: somebody must decide.
+_WAITS: Final = frozenset({Cause.TARGET_CHANGED, Cause.SCOPE_CHANGED})
 # Where no contract could be read there is no back-off to obey either. Another release, or the next minute, may read it.
 _UNREADABLE_SECONDS: Final = 30.0
 
@@ -24,7 +25,7 @@ def after_refusal(cause: Cause, *, wiring: Wiring, earlier_unresolved: bool) -> 
     """
     if cause not in _ENDS | _WAITS:
         raise ValueError(f"{cause} is no reason to refuse an attempt")
-    alarm = cause in _ENDS
+    alarm = cause is Cause.TAMPERED
     if earlier_unresolved:
         looks = wiring.lookup is not None
         return Transition(
@@ -37,7 +38,7 @@ def after_refusal(cause: Cause, *, wiring: Wiring, earlier_unresolved: bool) -> 
             alarm=alarm,
         )
     if cause in _ENDS:
-        return Transition(state=State.REJECTED, cause=cause, withdraw=True, alarm=True)
+        return Transition(state=State.REJECTED, cause=cause, withdraw=True, alarm=alarm)
     return Transition(state=State.AUTHORIZED, cause=cause, withdraw=True, step=Step.PERSON, delay_seconds=0.0)
 
 

@@ -129,13 +129,15 @@ async def test_an_approval_of_another_digest_permits_nothing(stage: Stage) -> No
     assert state_and_cause(stage, seq) == ("rejected", "tampered")
 
 
-async def test_an_operation_whose_request_cannot_be_made_waits_for_a_person(stage: Stage) -> None:
-    """A path with a variable, and no resource to put there: another configuration could express it."""
-    seq = stage.put("op", KEYED)
+@pytest.mark.parametrize("resource", [None, ".."])
+async def test_an_operation_of_which_no_request_can_be_made_is_rejected_and_says_why(
+    stage: Stage, resource: str | None
+) -> None:
+    seq = stage.put("op", KEYED, resource=resource)
     receiver = await run(stage, ScriptedReceiver())
     assert receiver.attempts == []
-    assert state_and_cause(stage, seq) == ("authorized", "no_route")
-    assert (stage.doubt(seq)["needs_person"], stage.doubt(seq)["reason"]) == (True, "no_route")
+    assert state_and_cause(stage, seq) == ("rejected", "no_route")
+    assert stage.outcome(seq)["excerpt"]
 
 
 async def test_a_contract_version_that_this_program_cannot_read_is_not_sent(stage: Stage) -> None:
