@@ -128,6 +128,7 @@ async def relay_on(
     *,
     only: tuple[str, ...] | None = None,
     bell: bool = False,
+    pooler: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """A relay under its own role. `receiver` stands for every receiver; without one, each attempt gets a receipt."""
@@ -141,9 +142,9 @@ async def relay_on(
     stands = receiver or ScriptedReceiver()
     async with contextlib.AsyncExitStack() as stack:
         lease_store = await stack.enter_async_context(
-            opened(dsn, member, life, DatabaseSettings(), groups=("relay",), connections_max=1)
+            opened(dsn, member, life, DatabaseSettings(pooler=pooler), groups=("relay",), connections_max=1)
         )
-        store = CountingStore(dsn, "daemon", "registry", "relay", name="relay test", connected=life.look)
+        store = CountingStore(dsn, "daemon", "registry", "relay", name="relay test", connected=life.look, pooler=pooler)
         await stack.enter_async_context(store)
         assert life.instance_id is not None
         shared = Shared(
