@@ -128,7 +128,7 @@ class ReceiverConformance:
         """No answer within the deadline; no further wait."""
         async with self.bench() as bench:
             await bench.hang_next()
-            made = dataclasses.replace(bench.attempt(KEY, Gate()), deadline_seconds=0.5)
+            made = dataclasses.replace(bench.attempt(KEY, Gate()), deadline_seconds=1.0)
             outcome = await bench.receiver.deliver(made)
             _expect(isinstance(outcome, Ambiguous), "silence is Ambiguous", outcome)
 

@@ -167,12 +167,12 @@ async def test_an_aiohttp_without_the_switch_is_refused_at_start_up(monkeypatch:
 
     monkeypatch.setattr(session, "ClientSession", renamed)
     with pytest.raises(ReceiverError, match="may send a request twice"):
-        session.open_session(allow_private=True, concurrency=1, keep_alive=True)
+        session.open_session(tls=False, allow_private=True, concurrency=1, keep_alive=True)
     await opened[0].close()
 
 
 async def test_a_session_does_nothing_by_itself() -> None:
-    opened = session.open_session(allow_private=False, concurrency=3, keep_alive=True)
+    opened = session.open_session(tls=False, allow_private=False, concurrency=3, keep_alive=True)
     assert opened._retry_connection is False
     assert opened.trust_env is False
     assert opened.auto_decompress is False
@@ -274,3 +274,20 @@ async def test_a_resolver_that_hangs_is_bounded_by_the_deadline(monkeypatch: pyt
     outcome = await client.deliver(attempt(config, KEYED, deadline_seconds=0.2))
     assert isinstance(outcome, NotSent)
     await client.aclose()
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 304 Not Modified\r\n\r\n"])
+async def test_an_answer_without_a_body_leaves_its_connection_usable(
+    server: HostileServer, client: HttpReceiver, answer: bytes
+) -> None:
+    async def empty(connection: Connection) -> None:
+        while True:
+            await connection.request()
+            await connection.send(answer)
+
+    server.behave = empty
+    config = receiver(server.url)
+    made = tool(contract_answers=[{"status": [204, 304], "means": "receipt"}])
+    for _ in range(3):
+        assert isinstance(await client.deliver(attempt(config, made)), Receipt)
+    assert server.seen.connections == 1

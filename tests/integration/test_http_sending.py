@@ -119,7 +119,7 @@ async def test_after_the_deadline_no_further_byte_leaves(deaf: HostileServer) ->
     config = receiver(deaf.url)
     client = HttpReceiver("warehouse", config)
     gate = RecordingGate()
-    made = attempt(config, gate=gate, arguments=f'{{"a":"{BIG}"}}', deadline_seconds=0.5)
+    made = attempt(config, gate=gate, arguments=f'{{"a":"{BIG}"}}', deadline_seconds=1.0)
     outcome = await client.deliver(made)
     assert isinstance(outcome, Ambiguous)
     assert gate.calls == ["sending", "check", "sent"]

@@ -87,6 +87,7 @@ class Client:
         session = self._sessions.get(keep_alive)
         if session is None:
             session = open_session(
+                tls=self._config.base_url.startswith("https:"),
                 allow_private=self._config.allow_private_addresses,
                 concurrency=self._config.concurrency,
                 keep_alive=keep_alive,

@@ -27,7 +27,7 @@ HEADERS_MAX = 128
 READ_BUFFER_BYTES = 65_536
 
 
-def open_session(*, allow_private: bool, concurrency: int, keep_alive: bool) -> ClientSession:
+def open_session(*, tls: bool, allow_private: bool, concurrency: int, keep_alive: bool) -> ClientSession:
     """A session for one receiver. With `keep_alive` off, every request has a connection of its own.
 
     Raises ReceiverError if this aiohttp is not one that we know.
@@ -36,8 +36,9 @@ def open_session(*, allow_private: bool, concurrency: int, keep_alive: bool) -> 
         resolver=GuardedResolver(allow_private=allow_private),
         use_dns_cache=False,  # each new connection resolves, and checks, anew
         limit=concurrency,
-        # Made here and not shared: it trusts what the machine, or SSL_CERT_FILE, says when this receiver is opened.
-        ssl=ssl.create_default_context(),
+        # Made here and not shared: it trusts what the machine, or SSL_CERT_FILE, says when this session is opened.
+        # Reading all certificates takes its time, which plain HTTP need not pay for.
+        ssl=ssl.create_default_context() if tls else True,
         force_close=not keep_alive,
         keepalive_timeout=KEEPALIVE_SECONDS if keep_alive else aiohttp.helpers.sentinel,
     )
