@@ -90,6 +90,18 @@ async def test_no_answer_within_the_deadline_is_ambiguous(
     assert len(server.seen.requests) == 1
 
 
+@pytest.mark.parametrize("method", METHODS)
+async def test_even_a_client_library_that_repeats_by_itself_gets_one_request_out(
+    server: HostileServer, client: HttpReceiver, method: str
+) -> None:
+    """The switch that forbids it is private to aiohttp. So the exchange sends once, whatever the switch says."""
+    client._client._session(keep_alive=True)._retry_connection = True
+    server.behave = send_then_close(b"")
+    outcome = await client.deliver(attempt(receiver(server.url), tool(request={"method": method, "path": "/x"})))
+    assert isinstance(outcome, Ambiguous)
+    assert len(server.seen.requests) == 1
+
+
 # --------------------------------------------------------------------- a close or a silence at each byte of an answer
 
 WHOLE = answering("200 OK", b'{"receipt":"r-1"}', "Content-Type: application/json")

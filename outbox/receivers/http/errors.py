@@ -19,7 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from outbox.errors import ReceiverError, SecretMissing, UnsafeTarget
 from outbox.outcome import Ambiguous, Answer, NotSent
 from outbox.receivers import TooLate
-from outbox.receivers.http.exchange import Phase, Stale
+from outbox.receivers.http.exchange import Phase, SentAlready, Stale
 from outbox.states import Cause
 from outbox.wire import Unsendable
 
@@ -43,6 +43,7 @@ TABLE: Mapping[type[Exception], tuple[str, Cause]] = MappingProxyType(
         # Time.
         TimeoutError: ("no answer within the deadline", Cause.TIMEOUT),
         # After the first byte.
+        SentAlready: ("the connection was lost", Cause.CONNECTION_LOST),
         ssl.SSLError: ("the TLS connection broke", Cause.CONNECTION_LOST),
         aiohttp.ServerDisconnectedError: ("the connection was closed without an answer", Cause.CONNECTION_LOST),
         aiohttp.ClientPayloadError: ("the answer ended early", Cause.CONNECTION_LOST),

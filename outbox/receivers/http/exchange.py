@@ -54,7 +54,11 @@ class Phase(enum.IntEnum):
 
 
 class Stale(Exception):
-    """A connection that must not be used: its peer has closed it, or has said something that nobody asked for."""
+    """A connection that must not be written to: its peer has closed it, or said something unasked."""
+
+
+class SentAlready(Exception):
+    """Somebody wants to send the request of one exchange a second time. The first one's connection was lost."""
 
 
 class Exchange:
@@ -82,6 +86,8 @@ class Exchange:
 
     def begin(self, protocol: "ResponseHandler", host: str) -> asyncio.Transport:
         """Take this connection. Raises Stale or UnsafeTarget if it must not be written to."""
+        if self.phase is not Phase.CONNECTING:
+            raise SentAlready
         transport = self._transport = protocol.transport
         if transport is None or transport.is_closing():
             raise Stale
