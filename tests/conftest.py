@@ -47,6 +47,14 @@ def pytest_report_header(config: pytest.Config) -> str:
     return describe(_choice(config))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Repeat on an installed PostgreSQL what meets PostgreSQL; the other tests would only say the same again."""
+    if _choice(config) == "installed":
+        meeting = {item for item in items if "postgres" in getattr(item, "fixturenames", ())}
+        config.hook.pytest_deselected(items=[item for item in items if item not in meeting])
+        items[:] = [item for item in items if item in meeting]
+
+
 def _choice(config: pytest.Config) -> Choice:
     return cast("Choice", config.getoption("--pg"))
 
