@@ -55,7 +55,7 @@ grant update (state, step, attempt, fence, begun_at, first_sent_at, resend_until
 grant delete on outbox.pending to outbox_relay;
 grant insert on outbox.outcome, outbox.attempt, outbox.landing, outbox.doubt to outbox_relay;
 grant update, delete on outbox.doubt to outbox_relay;
-grant update (circuit_opened_at, circuit_reason) on outbox.receiver to outbox_relay;
+grant update (circuit_opened_at, circuit_reason, circuit_retry_at, circuit_probes) on outbox.receiver to outbox_relay;
 grant insert, update, delete on outbox.member to outbox_relay, outbox_reconciler;
 grant execute on function outbox.timeline() to outbox_relay, outbox_reconciler;
 grant execute on function outbox.take(int, int, uuid, uuid, interval), outbox.enter_era(bigint, int), outbox.sweep_era(int), outbox.claim_chore(text, interval),
@@ -95,8 +95,9 @@ grant execute on function outbox.fence_of(bigint, bigint), outbox.redecide(int),
 -- upkeep
 grant select on outbox.audit to outbox_operator, outbox_viewer, outbox_approver;
 grant execute on function outbox.pause_add(text, text, text, text), outbox.pause_end(text, text, text, text),
-  outbox.unblock(text, text, text, text), outbox.expedite(text, text, text, text), outbox.purge(timestamptz, int, text), outbox.forget(int),
-  outbox.redact(text, text, text, text), outbox.unplaced(bigint, int), outbox.repair(int, text) to outbox_operator;
+  outbox.unblock(text, text, text, text), outbox.expedite(text, text, text, text), outbox.seq_at(timestamptz),
+  outbox.purgeable(bigint, bigint, timestamptz, int), outbox.purge(bigint, bigint, timestamptz, int, text), outbox.forget(int),
+  outbox.redact(text, text, text, text), outbox.unplaced(bigint, int), outbox.repair(bigint, int, text) to outbox_operator;
 grant execute on function outbox.unplaced(bigint, int), outbox.forget(int) to outbox_reconciler;
 grant execute on function outbox.pause_add(text, text, text, text) to outbox_relay;
 grant execute on function outbox.as_tenant(text), outbox.feed(text, text, int) to outbox_writer, outbox_operator;

@@ -37,7 +37,7 @@ where m.kind = %(kind)s and m.seen_at > outbox.now() - %(seen_within_seconds)s *
 
 -- name: member_leaves
 -- A daemon stops in an orderly way; its counters stay for `report`.
-update outbox.member m set seen_at = '-infinity', counters = %(counters)s::jsonb where m.member_id = %(member_id)s
+update outbox.member m set seen_at = '-infinity', left_at = outbox.now(), counters = %(counters)s::jsonb where m.member_id = %(member_id)s
 
 -- name: witness
 -- Append evidence about an effect.

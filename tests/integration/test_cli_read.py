@@ -135,7 +135,7 @@ def test_an_effect_of_a_rejected_operation_is_a_contradiction_that_everybody_see
 def test_of_a_purged_operation_its_end_is_shown(desk: Desk) -> None:
     desk.ended("op", "succeeded")
     desk.clock.advance(100_000)
-    desk.database.rows("select outbox.purge(outbox.now(), 10, 'me')")
+    desk.database.rows("select outbox.purge(0, 1000, outbox.now(), 10, 'me')")
     shown = desk.run.json("show", "op")
     assert (shown["state"], shown["purged"], shown["outcome"]["state"]) == ("succeeded", True, "succeeded")
     assert desk.run.refused("cancel", "op", code=4)["message"].endswith("was purged.")

@@ -305,6 +305,6 @@ def test_a_cursor_outlives_the_purge_of_its_end(database: Database) -> None:
     a, b = put(database, "a", "b")
     end(database, a, hours_ago=24)
     (first,) = told(database)
-    assert database.value("select outbox.purge(outbox.now(), 10, 'a test')") == 1
+    assert database.value("select purged from outbox.purge(0, 1000, outbox.now(), 10, 'a test')") == 1
     end(database, b)
     assert names(told(database, first.cursor)) == ["b"]

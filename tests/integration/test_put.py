@@ -136,7 +136,7 @@ async def test_a_purged_operation_still_answers_instead_of_happening_twice(datab
     first = await caller.put(BOX, intent)
     await caller.commit()
     end(database, first.seq, hours_ago=24)
-    assert database.value("select outbox.purge(outbox.now(), 10, 'a test')") == 1
+    assert database.value("select purged from outbox.purge(0, 1000, outbox.now(), 10, 'a test')") == 1
     again = await caller.put(BOX, intent)
     assert (again.created, again.purged, again.state) == (False, True, State.SUCCEEDED)
     assert (again.external_id, again.attempt) == ("m-1", None)

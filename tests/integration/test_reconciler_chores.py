@@ -160,7 +160,7 @@ async def test_an_intent_that_no_trigger_placed_is_found_and_what_is_placed_is_p
         clock.advance(700)
         assert (await reconciler.chores.run_once())["watch_placement"] == 1
     assert reconciler.chores._placed_upto < stage.value("select seq from outbox.intent where operation_id = 'lost'")
-    stage.rows("select outbox.repair(10, 'ann')")
+    stage.rows("select outbox.repair(0, 10, 'ann')")
     clock.advance(700)
     assert (await reconciler.chores.run_once())["watch_placement"] == 0
     assert gauge(reconciler, "unplaced") == 0

@@ -67,7 +67,7 @@ UPDATE: dict[Role, Rights] = {
         "lane": "expires_at renewed_at idle bell owner member_id receiver_fence",
         "doubt": ALL,
         "member": ALL,
-        "receiver": "circuit_opened_at circuit_reason",
+        "receiver": "circuit_opened_at circuit_reason circuit_retry_at circuit_probes",
     },
     "reconciler": {
         "doubt": "step next_at reads last_read_at needs_person reason claimed_by claimed_until",
@@ -93,7 +93,7 @@ EXECUTE: dict[Role, str] = {
     "reconciler": f"{PURE} {DAEMONS} settle allow_resend sweep_orphans place_of unplaced forget",
     "approver": f"{PURE} get_operation place_of approve revoke",
     "operator": f"{PURE} as_tenant get_operation put feed feed_of_all approve revoke resolve retry cancel settled place_of fence_of redecide hold_writers"
-    " pause_add pause_end unblock expedite purge forget redact unplaced repair",
+    " pause_add pause_end unblock expedite seq_at purgeable purge forget redact unplaced repair",
     "viewer": PURE,
 }
 

@@ -177,9 +177,9 @@ def buried(stage: Stage) -> Stage:
     holder.end((1, 1))
     clock = Clock(stage.database)
     clock.advance(10 * 86400)
-    assert stage.as_role("operator").execute("select outbox.purge(outbox.now(), 10, 'eve') as n").fetchall() == [
-        {"n": 1}
-    ]
+    assert stage.as_role("operator").execute(
+        "select purged as n from outbox.purge(0, 1000, outbox.now(), 10, 'eve')"
+    ).fetchall() == [{"n": 1}]
     return stage
 
 

@@ -243,7 +243,8 @@ begin
      is distinct from (p_system_identifier, p_timeline) then
     raise exception 'this is not the database that the caller describes' using errcode = 'OB409';
   end if;
-  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1;
+  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1,
+    era_seq = coalesce((select max(i.seq) from outbox.intent i), 0);
   perform outbox.keep_feed_order();
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
@@ -366,12 +367,15 @@ CREATE FUNCTION outbox.forget(p_limit integer) RETURNS integer
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
+  present timestamptz := outbox.now(); -- no index is read by a function that may answer differently for each row
   forgotten int;
 begin
   perform set_config('outbox.act', 'forget', true);
   with old as (
-    select s.tenant_id, s.operation_id from outbox.tool t join outbox.tombstone s on s.tool = t.name
-    where s.ended_at < outbox.now() - t.identity_retention limit p_limit
+    select s.tenant_id, s.operation_id from outbox.tool t cross join lateral (
+      select k.tenant_id, k.operation_id from outbox.tombstone k
+      where k.tool = t.name and k.ended_at < present - t.identity_retention order by k.ended_at limit p_limit) s
+    where t.identity_retention is not null limit p_limit
   ), f as (
     delete from outbox.tombstone s using old o where s.tenant_id = o.tenant_id and s.operation_id = o.operation_id returning 1
   ) select count(*) into forgotten from f;
@@ -486,13 +490,19 @@ CREATE FUNCTION outbox.pause_end(p_kind text, p_name text, p_by text, p_reason t
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
+declare
+  ended boolean;
 begin
   delete from outbox.pause z where z.kind = p_kind and z.name = p_name;
-  if not found then
-    return false;
+  ended := found;
+  if p_kind = 'receiver' then
+    update outbox.receiver r set circuit_retry_at = outbox.now() where r.name = p_name and r.circuit_opened_at is not null;
+    ended := ended or found;
   end if;
-  perform outbox.record_act('resume', p_kind || ' ' || p_name, p_by, p_reason);
-  return true;
+  if ended then
+    perform outbox.record_act('resume', p_kind || ' ' || p_name, p_by, p_reason);
+  end if;
+  return ended;
 end $$;
 CREATE FUNCTION outbox.place() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -542,23 +552,23 @@ CREATE FUNCTION outbox.place_of(p_seq bigint) RETURNS TABLE(receiver_id integer,
 CREATE FUNCTION outbox.proven(p_seq bigint) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or e.verdict = 'confirmed')) $$;
-CREATE FUNCTION outbox.purge(p_before timestamp with time zone, p_limit integer, p_by text) RETURNS integer
+CREATE FUNCTION outbox.purge(p_after bigint, p_upto bigint, p_before timestamp with time zone, p_limit integer, p_by text) RETURNS TABLE(purged integer, kept integer, passed bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
   gone bigint[];
 begin
+  if p_limit < 1 then
+    raise exception 'a batch has one row at least' using errcode = 'OB400';
+  end if;
   perform set_config('outbox.act', 'purge', true);
-  select coalesce(array_agg(c.seq), '{}') into gone from (
-    select o.seq from outbox.outcome o
-    join outbox.intent i on i.seq = o.seq
-    left join outbox.tool t on t.name = i.tool
-    where o.ended_at < least(p_before, outbox.now())
-      and coalesce(o.started_at, o.ended_at) + greatest(t.settle, t.person_settle, interval '1 hour') < outbox.now()
-      and not exists (select from outbox.contradiction x where x.seq = o.seq)
-      and not exists (select from outbox.landing g where g.seq = o.seq and g.until > outbox.now())
-    order by o.ended_at limit p_limit for update of o skip locked) c;
+  select coalesce(array_agg(v.seq) filter (where v.verdict = 'purge'), '{}'),
+         count(*) filter (where v.verdict in ('unsettled', 'contradicted')), case when count(*) = p_limit then max(v.seq) end
+    into gone, kept, passed from outbox.purgeable(p_after, p_upto, least(p_before, outbox.now()), p_limit) v;
+  -- What another purge has taken meanwhile is not here any more.
+  select coalesce(array_agg(c.seq), '{}') into gone
+    from (select o.seq from outbox.outcome o where o.seq = any (gone) for update skip locked) c;
   insert into outbox.tombstone (tenant_id, operation_id, seq, tool, principal_id, digest, state, cause, external_id, receipt_digest, ended_at)
     select i.tenant_id, i.operation_id, i.seq, i.tool, i.principal_id, i.digest, o.state, o.cause, o.external_id,
            sha256(convert_to(o.receipt, 'UTF8')), o.ended_at
@@ -569,11 +579,28 @@ begin
   delete from outbox.outcome o where o.seq = any (gone);
   delete from outbox.intent i where i.seq = any (gone);
   perform set_config('outbox.act', '', true);
-  if gone <> '{}' then
-    perform outbox.record_act('purge', cardinality(gone) || ' operations', p_by, 'ended before ' || p_before);
+  purged := cardinality(gone);
+  if purged > 0 then
+    perform outbox.record_act('purge', purged || ' operations', p_by, 'ended before ' || p_before);
   end if;
-  return cardinality(gone);
+  return next;
 end $$;
+CREATE FUNCTION outbox.purgeable(p_after bigint, p_upto bigint, p_before timestamp with time zone, p_limit integer) RETURNS TABLE(seq bigint, verdict text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select o.seq, case
+      when o.ended_at >= p_before then 'young'
+      when coalesce(o.started_at, o.ended_at) + coalesce(greatest(t.settle, t.person_settle, interval '1 hour'), interval '30 days') >= present.at
+        or exists (select from outbox.landing g where g.receiver_id = t.receiver_id and g.ord = outbox.ordering_hash(i.tenant_id, i.ordering_key)
+                   and g.seq = o.seq and g.until > present.at) then 'unsettled'
+      when exists (select from outbox.contradiction x where x.seq = o.seq) then 'contradicted'
+      else 'purge' end
+  from (select outbox.now() as at) present
+  cross join lateral (select c.* from outbox.outcome c where c.seq > p_after and c.seq <= p_upto order by c.seq limit p_limit) o
+  join outbox.intent i on i.seq = o.seq
+  left join outbox.tool t on t.name = i.tool
+  order by o.seq $$;
 CREATE FUNCTION outbox.put(p_tenant_id text, p_operation_id text, p_tool text, p_principal_id text, p_arguments text, p_digest bytea, p_resource text DEFAULT NULL::text, p_expected_version text DEFAULT NULL::text, p_ordering_key text DEFAULT NULL::text, p_not_before timestamp with time zone DEFAULT NULL::timestamp with time zone, p_expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_compensates text DEFAULT NULL::text, p_revision_of text DEFAULT NULL::text, p_on_behalf_of text DEFAULT NULL::text, p_traceparent text DEFAULT NULL::text, p_content_type text DEFAULT NULL::text, p_body bytea DEFAULT NULL::bytea) RETURNS outbox.put_result
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -740,19 +767,28 @@ CREATE FUNCTION outbox.refuse_move() RETURNS trigger
 begin
   raise exception 'illegal move % -> % of operation seq %', old.state, new.state, old.seq using errcode = 'OB409';
 end $$;
-CREATE FUNCTION outbox.repair(p_limit integer, p_by text) RETURNS integer
+CREATE FUNCTION outbox.repair(p_after bigint, p_limit integer, p_by text) RETURNS TABLE(placed integer, toolless integer, passed bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
   lost record;
-  placed int := 0;
+  found_ int := 0;
 begin
+  placed := 0;
+  toolless := 0;
   for lost in
     select u.seq, i.tenant_id, i.ordering_key, i.created_at, i.expires_at, t.policy_version, t.contract_id, t.settle, w.receiver_id, w.lane
-    from outbox.unplaced(0, p_limit) u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool
-    cross join lateral outbox.place_of(u.seq) w
+    from outbox.unplaced(p_after, p_limit) u join outbox.intent i on i.seq = u.seq left join outbox.tool t on t.name = i.tool
+    left join lateral outbox.place_of(u.seq) w on true
+    order by u.seq
   loop
+    found_ := found_ + 1;
+    passed := lost.seq;
+    if lost.receiver_id is null then
+      toolless := toolless + 1;
+      continue;
+    end if;
     insert into outbox.pending (receiver_id, lane, seq, state, attempt, fence, begun_at, first_sent_at, resend_until, unresolved_at, next_at, ord,
         expires_at, policy_version, contract_id, cause)
       select lost.receiver_id, lost.lane, lost.seq, 'unknown', 1, 0, outbox.now(), lost.created_at, lost.created_at, lost.created_at,
@@ -763,10 +799,13 @@ begin
     perform outbox.doubt_upsert(lost.seq, lost.receiver_id, lost.lane, 1, outbox.now(), lost.settle, 'look', outbox.now(), false, false, null);
     placed := placed + 1;
   end loop;
+  if found_ < p_limit then
+    passed := null;
+  end if;
   if placed > 0 then
     perform outbox.record_act('repair', placed || ' operations', p_by, 'intents that no trigger had placed');
   end if;
-  return placed;
+  return next;
 end $$;
 CREATE TABLE outbox.tool (
     name text NOT NULL,
@@ -886,6 +925,27 @@ CREATE FUNCTION outbox.ring(p_receiver_id integer, p_lane integer, p_seq bigint)
     AS $$
   select pg_notify(l.bell, l.receiver_id || '/' || l.lane || '/' || p_seq)
   from outbox.lane l where l.receiver_id = p_receiver_id and l.lane = p_lane and l.bell is not null $$;
+CREATE FUNCTION outbox.seq_at(p_at timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  low bigint := coalesce((select min(i.seq) from outbox.intent i), 0) - 1;
+  high bigint := coalesce((select max(i.seq) from outbox.intent i), 0);
+  middle bigint;
+  at record;
+begin
+  while low < high loop
+    middle := low + (high - low) / 2;
+    select i.seq, i.created_at into at from outbox.intent i where i.seq > middle order by i.seq limit 1;
+    if found and at.created_at < p_at then
+      low := at.seq;
+    else
+      high := middle;
+    end if;
+  end loop;
+  return low;
+end $$;
 CREATE FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint, p_external_id text, p_receipt text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -953,7 +1013,7 @@ begin
   with due as materialized (
     select q.receiver_id, q.lane, q.seq, i.created_at, t.retention, t.contract_id as in_force
     from outbox.pending q join outbox.intent i on i.seq = q.seq join outbox.tool t on t.name = i.tool
-    where q.state = 'authorized' and not t.repeat_safe and not t.key_forever and (i.not_before is null or i.not_before <= outbox.now())
+    where q.state = 'authorized' and q.seq <= life.era_seq and not t.repeat_safe and not t.key_forever and (i.not_before is null or i.not_before <= outbox.now())
     limit p_limit for no key update of q
   ), begun as (
     update outbox.pending q set state = 'executing', attempt = q.attempt + 1, fence = coalesce(q.fence, 0), begun_at = outbox.now(),
@@ -1300,6 +1360,7 @@ CREATE TABLE outbox.instance (
     timeline integer NOT NULL,
     era bigint DEFAULT 1 NOT NULL,
     swept_era bigint DEFAULT 1 NOT NULL,
+    era_seq bigint DEFAULT 0 NOT NULL,
     schema_version integer NOT NULL,
     min_daemon integer NOT NULL,
     feed_offset bigint DEFAULT 0 NOT NULL,
@@ -1383,6 +1444,7 @@ CREATE TABLE outbox.member (
     receivers text[],
     started_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
     seen_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
+    left_at timestamp with time zone,
     counters jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT member_kind_check CHECK ((kind = ANY (ARRAY['relay'::text, 'reconciler'::text])))
 )
@@ -1396,6 +1458,8 @@ CREATE TABLE outbox.receiver (
     config jsonb NOT NULL,
     circuit_opened_at timestamp with time zone,
     circuit_reason text,
+    circuit_retry_at timestamp with time zone,
+    circuit_probes integer DEFAULT 0 NOT NULL,
     applied_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
     applied_by text DEFAULT SESSION_USER NOT NULL,
     CONSTRAINT receiver_lanes_check CHECK (((lanes >= 1) AND (lanes <= 1024))),
@@ -1563,6 +1627,7 @@ ALTER TABLE ONLY outbox.tool
 CREATE INDEX approval_seq ON outbox.approval USING btree (seq);
 CREATE INDEX doubt_due ON outbox.doubt USING btree (receiver_id, next_at);
 CREATE INDEX doubt_tenant ON outbox.doubt USING btree (tenant_id, seq);
+CREATE INDEX evidence_observed_at ON outbox.evidence USING brin (observed_at);
 CREATE INDEX evidence_seq ON outbox.evidence USING btree (seq);
 CREATE INDEX intent_created_at ON outbox.intent USING brin (created_at);
 CREATE INDEX intent_resource ON outbox.intent USING btree (resource, seq) WHERE (resource IS NOT NULL);
@@ -1571,6 +1636,7 @@ CREATE INDEX outcome_external_id ON outbox.outcome USING btree (external_id) WHE
 CREATE INDEX outcome_xid ON outbox.outcome USING btree (xid, seq);
 CREATE INDEX pending_expiry ON outbox.pending USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX pending_order ON outbox.pending USING btree (receiver_id, ord, seq) WHERE (ord IS NOT NULL);
+CREATE INDEX tombstone_age ON outbox.tombstone USING btree (tool, ended_at);
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.approval FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge', 'redact');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.audit FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change();
@@ -1720,8 +1786,10 @@ GRANT ALL ON FUNCTION outbox.place_of(p_seq bigint) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.place_of(p_seq bigint) TO outbox_reconciler;
 GRANT ALL ON FUNCTION outbox.place_of(p_seq bigint) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.proven(p_seq bigint) FROM PUBLIC;
-REVOKE ALL ON FUNCTION outbox.purge(p_before timestamp with time zone, p_limit integer, p_by text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.purge(p_before timestamp with time zone, p_limit integer, p_by text) TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.purge(p_after bigint, p_upto bigint, p_before timestamp with time zone, p_limit integer, p_by text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.purge(p_after bigint, p_upto bigint, p_before timestamp with time zone, p_limit integer, p_by text) TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.purgeable(p_after bigint, p_upto bigint, p_before timestamp with time zone, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.purgeable(p_after bigint, p_upto bigint, p_before timestamp with time zone, p_limit integer) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.put(p_tenant_id text, p_operation_id text, p_tool text, p_principal_id text, p_arguments text, p_digest bytea, p_resource text, p_expected_version text, p_ordering_key text, p_not_before timestamp with time zone, p_expires_at timestamp with time zone, p_compensates text, p_revision_of text, p_on_behalf_of text, p_traceparent text, p_content_type text, p_body bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.put(p_tenant_id text, p_operation_id text, p_tool text, p_principal_id text, p_arguments text, p_digest bytea, p_resource text, p_expected_version text, p_ordering_key text, p_not_before timestamp with time zone, p_expires_at timestamp with time zone, p_compensates text, p_revision_of text, p_on_behalf_of text, p_traceparent text, p_content_type text, p_body bytea) TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.put(p_tenant_id text, p_operation_id text, p_tool text, p_principal_id text, p_arguments text, p_digest bytea, p_resource text, p_expected_version text, p_ordering_key text, p_not_before timestamp with time zone, p_expires_at timestamp with time zone, p_compensates text, p_revision_of text, p_on_behalf_of text, p_traceparent text, p_content_type text, p_body bytea) TO outbox_operator;
@@ -1738,8 +1806,8 @@ REVOKE ALL ON FUNCTION outbox.refuse_displacement() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.refuse_identity_change() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.refuse_lanes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.refuse_move() FROM PUBLIC;
-REVOKE ALL ON FUNCTION outbox.repair(p_limit integer, p_by text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.repair(p_limit integer, p_by text) TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.repair(p_after bigint, p_limit integer, p_by text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.repair(p_after bigint, p_limit integer, p_by text) TO outbox_operator;
 GRANT SELECT ON TABLE outbox.tool TO outbox_relay;
 GRANT SELECT ON TABLE outbox.tool TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.tool TO outbox_approver;
@@ -1754,6 +1822,8 @@ REVOKE ALL ON FUNCTION outbox.revoke(p_tenant_id text, p_operation_id text, p_by
 GRANT ALL ON FUNCTION outbox.revoke(p_tenant_id text, p_operation_id text, p_by text, p_reason text) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.revoke(p_tenant_id text, p_operation_id text, p_by text, p_reason text) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.ring(p_receiver_id integer, p_lane integer, p_seq bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox.seq_at(p_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.seq_at(p_at timestamp with time zone) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint, p_external_id text, p_receipt text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint, p_external_id text, p_receipt text) TO outbox_reconciler;
 REVOKE ALL ON FUNCTION outbox.settled(p_seq bigint) FROM PUBLIC;
@@ -1888,6 +1958,8 @@ GRANT SELECT,INSERT,UPDATE ON TABLE outbox.receiver TO outbox_operator;
 GRANT SELECT ON TABLE outbox.receiver TO outbox_viewer;
 GRANT UPDATE(circuit_opened_at) ON TABLE outbox.receiver TO outbox_relay;
 GRANT UPDATE(circuit_reason) ON TABLE outbox.receiver TO outbox_relay;
+GRANT UPDATE(circuit_retry_at) ON TABLE outbox.receiver TO outbox_relay;
+GRANT UPDATE(circuit_probes) ON TABLE outbox.receiver TO outbox_relay;
 GRANT SELECT ON TABLE outbox.operation TO outbox_approver;
 GRANT SELECT ON TABLE outbox.operation TO outbox_operator;
 GRANT SELECT(seq) ON TABLE outbox.operation TO outbox_viewer;

@@ -35,8 +35,10 @@ create table outbox.receiver (
   lanes int not null check (lanes between 1 and 1024),
   doorbell boolean not null default true,
   config jsonb not null,
-  circuit_opened_at timestamptz,
+  circuit_opened_at timestamptz, -- null: closed. Shared by all relays (relay/circuit.py)
   circuit_reason text,
+  circuit_retry_at timestamptz,  -- when somebody may make the next probe
+  circuit_probes int not null default 0, -- how many have failed since it opened
   applied_at timestamptz not null default outbox.now(),
   applied_by text not null default session_user
 );
@@ -274,6 +276,7 @@ create table outbox.evidence (
   note text check (octet_length(note) <= 4096)
 );
 create index evidence_seq on outbox.evidence (seq);
+create index evidence_observed_at on outbox.evidence using brin (observed_at);
 
 -- A person's decision about exactly one action: it is bound to the digest.
 create table outbox.approval (
@@ -314,7 +317,8 @@ create table outbox.member (
   version text not null,
   receivers text[],
   started_at timestamptz not null default outbox.now(),
-  seen_at timestamptz not null default outbox.now(),
+  seen_at timestamptz not null default outbox.now(), -- -infinity: it has left
+  left_at timestamptz,
   counters jsonb not null default '{}'
 ) with (fillfactor = 50);
 
@@ -334,6 +338,7 @@ create table outbox.tombstone (
   purged_at timestamptz not null default outbox.now(),
   primary key (tenant_id, operation_id)
 );
+create index tombstone_age on outbox.tombstone (tool, ended_at);
 
 -- An ended operation of an ordering key of which an earlier attempt may still land: its successor waits until then.
 create table outbox.landing (

@@ -31,15 +31,22 @@ begin
   return true;
 end $$;
 
+-- Let them begin again. A receiver whose circuit is open is tried at once, also where nobody paused it.
 create function outbox.pause_end(p_kind text, p_name text, p_by text, p_reason text) returns boolean
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  ended boolean;
 begin
   delete from outbox.pause z where z.kind = p_kind and z.name = p_name;
-  if not found then
-    return false;
+  ended := found;
+  if p_kind = 'receiver' then
+    update outbox.receiver r set circuit_retry_at = outbox.now() where r.name = p_name and r.circuit_opened_at is not null;
+    ended := ended or found;
   end if;
-  perform outbox.record_act('resume', p_kind || ' ' || p_name, p_by, p_reason);
-  return true;
+  if ended then
+    perform outbox.record_act('resume', p_kind || ' ' || p_name, p_by, p_reason);
+  end if;
+  return ended;
 end $$;
 
 -- Let later operations of an ordering key pass this one. It stays what it is; only the order is given up.
@@ -76,23 +83,62 @@ begin
   perform outbox.ring(held.receiver_id, held.lane, held.seq);
 end $$;
 
--- One batch of history into tombstones, in the caller's transaction. Only what ended before p_before, is settled (a late receipt can
--- no longer contradict it), and is not contradicted. Returns how many left; 0 means done.
-create function outbox.purge(p_before timestamptz, p_limit int, p_by text) returns int
+-- Roughly the last intent that was written before a date: numbers grow with time, up to clocks that were set back.
+create function outbox.seq_at(p_at timestamptz) returns bigint
+  language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  low bigint := coalesce((select min(i.seq) from outbox.intent i), 0) - 1;
+  high bigint := coalesce((select max(i.seq) from outbox.intent i), 0);
+  middle bigint;
+  at record;
+begin
+  while low < high loop
+    middle := low + (high - low) / 2;
+    select i.seq, i.created_at into at from outbox.intent i where i.seq > middle order by i.seq limit 1;
+    if found and at.created_at < p_at then
+      low := at.seq;
+    else
+      high := middle;
+    end if;
+  end loop;
+  return low;
+end $$;
+
+-- What a purge does with each of the next p_limit ends behind p_after: `purge`; `young`: it ended since p_before; `unsettled`: a late
+-- receipt may still contradict it; `contradicted`: somebody must look. Where its tool is gone nobody knows a bound, and a month is one.
+create function outbox.purgeable(p_after bigint, p_upto bigint, p_before timestamptz, p_limit int)
+  returns table (seq bigint, verdict text) language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select o.seq, case
+      when o.ended_at >= p_before then 'young'
+      when coalesce(o.started_at, o.ended_at) + coalesce(greatest(t.settle, t.person_settle, interval '1 hour'), interval '30 days') >= present.at
+        or exists (select from outbox.landing g where g.receiver_id = t.receiver_id and g.ord = outbox.ordering_hash(i.tenant_id, i.ordering_key)
+                   and g.seq = o.seq and g.until > present.at) then 'unsettled'
+      when exists (select from outbox.contradiction x where x.seq = o.seq) then 'contradicted'
+      else 'purge' end
+  from (select outbox.now() as at) present
+  cross join lateral (select c.* from outbox.outcome c where c.seq > p_after and c.seq <= p_upto order by c.seq limit p_limit) o
+  join outbox.intent i on i.seq = o.seq
+  left join outbox.tool t on t.name = i.tool
+  order by o.seq $$;
+
+-- One batch of history into tombstones, in the caller's transaction: up to p_limit ends behind p_after are looked at. `passed` is where
+-- the next batch goes on; null: there is nothing behind it.
+create function outbox.purge(p_after bigint, p_upto bigint, p_before timestamptz, p_limit int, p_by text)
+  returns table (purged int, kept int, passed bigint)
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   gone bigint[];
 begin
+  if p_limit < 1 then
+    raise exception 'a batch has one row at least' using errcode = 'OB400';
+  end if;
   perform set_config('outbox.act', 'purge', true);
-  select coalesce(array_agg(c.seq), '{}') into gone from (
-    select o.seq from outbox.outcome o
-    join outbox.intent i on i.seq = o.seq
-    left join outbox.tool t on t.name = i.tool
-    where o.ended_at < least(p_before, outbox.now())
-      and coalesce(o.started_at, o.ended_at) + greatest(t.settle, t.person_settle, interval '1 hour') < outbox.now()
-      and not exists (select from outbox.contradiction x where x.seq = o.seq)
-      and not exists (select from outbox.landing g where g.seq = o.seq and g.until > outbox.now())
-    order by o.ended_at limit p_limit for update of o skip locked) c;
+  select coalesce(array_agg(v.seq) filter (where v.verdict = 'purge'), '{}'),
+         count(*) filter (where v.verdict in ('unsettled', 'contradicted')), case when count(*) = p_limit then max(v.seq) end
+    into gone, kept, passed from outbox.purgeable(p_after, p_upto, least(p_before, outbox.now()), p_limit) v;
+  -- What another purge has taken meanwhile is not here any more.
+  select coalesce(array_agg(c.seq), '{}') into gone
+    from (select o.seq from outbox.outcome o where o.seq = any (gone) for update skip locked) c;
   insert into outbox.tombstone (tenant_id, operation_id, seq, tool, principal_id, digest, state, cause, external_id, receipt_digest, ended_at)
     select i.tenant_id, i.operation_id, i.seq, i.tool, i.principal_id, i.digest, o.state, o.cause, o.external_id,
            sha256(convert_to(o.receipt, 'UTF8')), o.ended_at
@@ -103,22 +149,26 @@ begin
   delete from outbox.outcome o where o.seq = any (gone);
   delete from outbox.intent i where i.seq = any (gone);
   perform set_config('outbox.act', '', true);
-  if gone <> '{}' then
-    perform outbox.record_act('purge', cardinality(gone) || ' operations', p_by, 'ended before ' || p_before);
+  purged := cardinality(gone);
+  if purged > 0 then
+    perform outbox.record_act('purge', purged || ' operations', p_by, 'ended before ' || p_before);
   end if;
-  return cardinality(gone);
+  return next;
 end $$;
 
 -- Forget identities whose tool keeps them for a time only (tool.identity_retention; null: for ever).
 create function outbox.forget(p_limit int) returns int
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
+  present timestamptz := outbox.now(); -- no index is read by a function that may answer differently for each row
   forgotten int;
 begin
   perform set_config('outbox.act', 'forget', true);
   with old as (
-    select s.tenant_id, s.operation_id from outbox.tool t join outbox.tombstone s on s.tool = t.name
-    where s.ended_at < outbox.now() - t.identity_retention limit p_limit
+    select s.tenant_id, s.operation_id from outbox.tool t cross join lateral (
+      select k.tenant_id, k.operation_id from outbox.tombstone k
+      where k.tool = t.name and k.ended_at < present - t.identity_retention order by k.ended_at limit p_limit) s
+    where t.identity_retention is not null limit p_limit
   ), f as (
     delete from outbox.tombstone s using old o where s.tenant_id = o.tenant_id and s.operation_id = o.operation_id returning 1
   ) select count(*) into forgotten from f;
@@ -162,18 +212,28 @@ create function outbox.unplaced(p_after bigint, p_limit int) returns table (seq 
                     on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = i.seq)
   order by i.seq limit p_limit $$;
 
--- Place them as unknown, never as authorized: nobody can know whether an attempt was made.
-create function outbox.repair(p_limit int, p_by text) returns int
+-- Place them as unknown, never as authorized: nobody can know whether an attempt was made. `passed` is where the next batch goes on (null:
+-- there is nothing behind it), `toolless` how many cannot be placed because their tool is not registered.
+create function outbox.repair(p_after bigint, p_limit int, p_by text) returns table (placed int, toolless int, passed bigint)
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   lost record;
-  placed int := 0;
+  found_ int := 0;
 begin
+  placed := 0;
+  toolless := 0;
   for lost in
     select u.seq, i.tenant_id, i.ordering_key, i.created_at, i.expires_at, t.policy_version, t.contract_id, t.settle, w.receiver_id, w.lane
-    from outbox.unplaced(0, p_limit) u join outbox.intent i on i.seq = u.seq join outbox.tool t on t.name = i.tool
-    cross join lateral outbox.place_of(u.seq) w
+    from outbox.unplaced(p_after, p_limit) u join outbox.intent i on i.seq = u.seq left join outbox.tool t on t.name = i.tool
+    left join lateral outbox.place_of(u.seq) w on true
+    order by u.seq
   loop
+    found_ := found_ + 1;
+    passed := lost.seq;
+    if lost.receiver_id is null then
+      toolless := toolless + 1;
+      continue;
+    end if;
     insert into outbox.pending (receiver_id, lane, seq, state, attempt, fence, begun_at, first_sent_at, resend_until, unresolved_at, next_at, ord,
         expires_at, policy_version, contract_id, cause)
       select lost.receiver_id, lost.lane, lost.seq, 'unknown', 1, 0, outbox.now(), lost.created_at, lost.created_at, lost.created_at,
@@ -184,10 +244,13 @@ begin
     perform outbox.doubt_upsert(lost.seq, lost.receiver_id, lost.lane, 1, outbox.now(), lost.settle, 'look', outbox.now(), false, false, null);
     placed := placed + 1;
   end loop;
+  if found_ < p_limit then
+    passed := null;
+  end if;
   if placed > 0 then
     perform outbox.record_act('repair', placed || ' operations', p_by, 'intents that no trigger had placed');
   end if;
-  return placed;
+  return next;
 end $$;
 
 -- The end of one operation, as the feed tells it; the last row of each answer is a bookmark and has a cursor only.
