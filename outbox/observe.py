@@ -163,6 +163,8 @@ def configure(form: Literal["auto", "json", "console"] = "auto", stream: TextIO 
     logging.raiseExceptions = False
     LOGGER.handlers[:] = [handler]
     LOGGER.propagate = False
+    # The pool reports each connection that it cannot make; the daemon reports once that the database is gone.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     LOGGER.setLevel(_INFO)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outbox.daemon import ClockWatch, Heart, Life, Member, Stopping, opened
-from outbox.errors import DatabaseError, OutboxError
+from outbox.errors import ConfigError, DatabaseError, OutboxError
 from outbox.lease import DeadMan
 from outbox.observe import Meters, configure, emit
 from outbox.receivers import open_receiver
@@ -58,7 +58,7 @@ async def _run(settings: Settings) -> bool:
     relay, dsn = settings.relay, settings.relay_dsn
     member, life, clock, meters = Member("relay", relay.receivers), Life(), ClockWatch(), Meters(*METRICS)
     if relay.metrics_port is not None:
-        meters.serve(relay.metrics_port, relay.metrics_host)
+        _serve_metrics(meters, relay.metrics_port, relay.metrics_host)
     listening_dsn = settings.listening_dsn(dsn)
     async with (
         opened(
@@ -86,6 +86,13 @@ async def _run(settings: Settings) -> bool:
         clean = await running.run(stopping, doorbell)
         emit("daemon_stopped", kind="relay", pid=member.pid)
         return clean
+
+
+def _serve_metrics(meters: Meters, port: int, host: str) -> None:
+    try:
+        meters.serve(port, host)
+    except OSError as error:
+        raise ConfigError.at("relay.metrics_port", f"metrics cannot be served there ({error.strerror})") from None
 
 
 if __name__ == "__main__":

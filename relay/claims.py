@@ -19,8 +19,8 @@ from relay.rhythm import Rhythm
 from relay.service import Service
 from relay.shared import Shared
 
-# How often a holder looks for orphans of its own.
-SWEEP_SECONDS: Final = 30.0
+# How often a holder looks for orphans of its own: once in so many looks behind.
+SWEEP_EVERY: Final = 6
 # After a begin without an answer it looks at once, and goes on: the statement may still be running in the server, up to
 # its statement_timeout.
 _SUSPECT_SECONDS: Final = 60.0
@@ -46,9 +46,6 @@ class Host(Protocol):
     def lose(self, why: str) -> None:
         """The lease is lost."""
 
-    def room(self) -> int:
-        """How many answers there may be in memory only, beyond those there are."""
-
 
 class Claims:
     """The beginning side of one lane."""
@@ -62,7 +59,8 @@ class Claims:
         self._flight = flight
         self._host = host
         self._has_bell = False
-        self._next_sweep_at = now + SWEEP_SECONDS
+        self._sweep_seconds = SWEEP_EVERY * shared.settings.look_behind_seconds
+        self._next_sweep_at = now + self._sweep_seconds
         self._suspect_until = 0.0
 
     async def step(self) -> int:
@@ -100,7 +98,7 @@ class Claims:
             if 2 * flight.waiting > ahead:  # a few rows at a time would cost a statement each
                 return 0
             room += ahead
-        room = min(room, flight.pace.room(boottime()) - flight.waiting, settings.batch_max, self._host.room())
+        room = min(room, flight.pace.room(boottime()) - flight.waiting, settings.batch_max, self._shared.room)
         return 0 if self._host.closing else max(0, room)
 
     async def _begin_due(self) -> int:
@@ -113,7 +111,7 @@ class Claims:
         room, where = self._room(), self.position.behind(started)
         if not room or where is None:
             return 0
-        rows = await self._begin("begin_range", room, after=where.after, upto=where.upto, frontier=False)
+        rows = await self._begin_range(where, room, frontier=False, hopeful=False)
         begun = _seqs(rows)
         if rows and self.position.looked(begun, room, boottime() - started):
             bounds = await self._shared.store.dicts(
@@ -128,12 +126,21 @@ class Claims:
         if not room or boottime() < self.rhythm.next_look_at:
             return 0
         where = self.position.frontier()
-        rows = await self._begin("begin_range", room, after=where.after, upto=where.upto, frontier=True)
+        rows = await self._begin_range(where, room, frontier=True, hopeful=self.rhythm.hopeful)
         begun = _seqs(rows)
         if rows:
             emptied = self.position.advanced(begun, room, rows[0]["top"])
             self.rhythm.looked(boottime(), emptied=emptied, found=len(begun), xmin=rows[0]["xmin"])
         return len(begun)
+
+    async def _begin_range(self, where: Range, limit: int, *, frontier: bool, hopeful: bool) -> list[dict[str, Any]]:
+        """Begin what is due in a range. Without hope, look first: a begin costs a commit, also if it finds nothing."""
+        given = {"after": where.after, "upto": where.upto, "frontier": frontier}
+        if not hopeful:
+            (seen,) = await self._shared.store.dicts("peek", **self._holding.parameters, **given)
+            if not seen["due"]:
+                return [{"seq": None, **seen}]
+        return await self._begin("begin_range", limit, **given)
 
     async def _begin(self, statement: str, limit: int, **parameters: Any) -> list[dict[str, Any]]:
         """Run a begin statement. No rows: the lease is lost. One row without a seq: there was nothing."""
@@ -152,12 +159,12 @@ class Claims:
             # It may have been committed. Then nobody has heard of its rows, and nobody sends them.
             self._suspect_until, self._next_sweep_at = boottime() + _SUSPECT_SECONDS, 0.0
             raise
-        crashpoints.reach("after_begin")
         if not rows:
             self._host.lose("a begin was refused by the fence")
             return []
         begun = [Begun.of(row, sent_at) for row in rows if row["seq"] is not None]
         if begun:
+            crashpoints.reach("after_begin")
             self._shared.meters.count("begun", len(begun), receiver=self._holding.receiver)
             await self._host.take_on(begun)
         return rows
@@ -183,7 +190,9 @@ class Claims:
             self._flight.abandoned.discard(seq)
             self.position.ring(seq)
         done = boottime()
-        every = _SUSPECT_EVERY_SECONDS if done < self._suspect_until else SWEEP_SECONDS
+        every = self._sweep_seconds
+        if done < self._suspect_until:
+            every = min(every, _SUSPECT_EVERY_SECONDS)
         self._next_sweep_at = done + max(every, _SWEEP_PART * (done - now))
 
     # ------------------------------------------------------------------------------------------------------- the bell

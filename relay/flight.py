@@ -12,6 +12,7 @@ from relay.attempt import Scene, attempt, followed, stopped
 from relay.begun import Begun, Bound, Finished
 from relay.holding import Holding
 from relay.share import Pace
+from relay.shared import Memory
 
 # What one attempt is thought to take before any has ended, and how much the newest one counts afterwards.
 _SECONDS_GUESSED: Final = 0.1
@@ -30,6 +31,7 @@ class Flight:
         self,
         holding: Holding,
         meters: Meters,
+        memory: Memory,
         *,
         scene: Callable[[], Scene],
         slots: int,
@@ -45,6 +47,7 @@ class Flight:
         self.pace = pace
         self._holding = holding
         self._meters = meters
+        self._memory = memory
         self._scene = scene
         self._ended = ended
         self._dropped = dropped
@@ -70,6 +73,12 @@ class Flight:
         """These were exposed: from now on each of them has an end."""
         for begun in rows:
             self.open[begun.seq] = begun.attempt
+            self._memory.attempts += 1
+
+    def forget(self, seq: int) -> None:
+        """This one is recorded, or nobody will ever hear of it."""
+        if self.open.pop(seq, None) is not None:
+            self._memory.attempts -= 1
 
     def add(self, bound: Bound) -> None:
         """Start it as soon as a slot is free."""

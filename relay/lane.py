@@ -48,6 +48,7 @@ class Lane:
         self.flight = Flight(
             holding,
             shared.meters,
+            shared.memory,
             scene=lambda: self._scene,
             slots=service.slots(holding.lane),
             pace=service.pace(),
@@ -155,10 +156,6 @@ class Lane:
         if self.lost:
             self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent"))
 
-    def room(self) -> int:
-        """How many answers there may be in memory only, beyond those there are."""
-        return self._hub.room()
-
     def _scene_of(self, service: Service) -> Scene:
         holding = self.holding
         return Scene(
@@ -197,7 +194,7 @@ class Lane:
     def recorded(self, finished: Finished, row: Row) -> None:
         """Plan what follows in this lane: it is in the database."""
         begun, transition = finished.begun, finished.transition
-        self.flight.open.pop(begun.seq, None)
+        self.flight.forget(begun.seq)
         self._shared.meters.count("recorded", receiver=self.holding.receiver, state=transition.state)
         position = self.claims.position
         if (successor := row.get("successor")) is not None:
@@ -215,7 +212,7 @@ class Lane:
         self._drop(begun.seq)
 
     def _drop(self, seq: int) -> None:
-        self.flight.open.pop(seq, None)
+        self.flight.forget(seq)
         self.flight.abandoned.add(seq)
         self._check_drained()
 

@@ -40,10 +40,6 @@ class Relay:
         self._group: asyncio.TaskGroup | None = None
         self._pauses: dict[str, str] = {}
 
-    def room(self) -> int:
-        """How many more attempts may begin before too many answers would be in memory only."""
-        return self._shared.settings.answers_max - sum(len(lane.flight.open) for lane in self.lanes)
-
     def pause(self, receiver: str, reason: str) -> None:
         """Ask that nothing more begins for a receiver. It is written when leases are seen to next."""
         self._pauses[receiver] = reason
@@ -103,6 +99,8 @@ class Relay:
 
     def started(self, lane: Lane) -> None:
         """A lane was taken: let it live."""
+        if self.leases.stopping:
+            lane.close()
         self.lanes[lane] = None if self._group is None else self._group.create_task(self._live(lane))
 
     async def _live(self, lane: Lane) -> None:
@@ -116,6 +114,9 @@ class Relay:
     async def _keep(self) -> float:
         await self.leases.tick()
         await self._write_pauses()
+        for service in self.services.by_name.values():
+            held = [lane for lane in self.lanes if lane.holding.receiver == service.name]
+            self._shared.meters.put("in_flight", sum(len(lane.flight.open) for lane in held), receiver=service.name)
         return self.leases.next_tick_at()
 
     async def _follow_registry(self) -> float:

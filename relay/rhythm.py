@@ -24,6 +24,8 @@ class Rhythm:
         self.next_look_at = now
         self.idle = False
         """What the lane's row says: writers ring."""
+        self.hopeful = True
+        """There may well be something: it is worth a statement that could begin it. Otherwise a peek comes first."""
         self._poll = poll_seconds
         self._pause = _SECONDS_MIN
         self._empty_since: float | None = None
@@ -35,6 +37,7 @@ class Rhythm:
 
         `xmin`: transactions below it had ended when it was made.
         """
+        self.hopeful = found > 0 or not emptied
         if not emptied:
             self._empty_since, self._pause = None, _SECONDS_MIN
             self.next_look_at = now
@@ -72,4 +75,4 @@ class Rhythm:
 
     def rung(self, now: float) -> None:
         """Somebody rang, or there may be something for another reason."""
-        self.next_look_at = now
+        self.next_look_at, self.hopeful = now, True

@@ -1,6 +1,6 @@
 """What all lanes of one relay share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
@@ -10,6 +10,13 @@ from outbox.observe import Meters
 from outbox.registry import Wirings
 from outbox.settings import RelaySettings
 from outbox.store import Store
+
+
+@dataclass(slots=True)
+class Memory:
+    """How many attempts were begun and are not recorded: their answers are, or will be, in memory only."""
+
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +34,16 @@ class Shared:
     wirings: Wirings
     dead_man: DeadMan
     channel: str | None = None
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def room(self) -> int:
+        """How many more may begin before too many answers would be in memory only."""
+        return self.settings.answers_max - self.memory.attempts
 
 
 class Hub(Protocol):
     """The relay, as its lanes see it."""
-
-    def room(self) -> int:
-        """How many more attempts may begin before too many answers would be in memory only."""
 
     def pause(self, receiver: str, reason: str) -> None:
         """Begin nothing more for a receiver, for this reason, until a person lets it go on."""

@@ -49,6 +49,16 @@ begun as (
       - extract(epoch from d.exposed_at))::float8 end as window_left_seconds
 )
 
+-- name: peek
+-- Whether anything in a range of a lane is due. Takes no lock, so it writes nothing: a holder with nothing to do asks this, since even a
+-- begin that finds nothing costs a commit.
+select exists (select from outbox.pending q
+    where q.receiver_id = %(receiver_id)s and q.lane = %(lane)s and q.seq > %(after)s and q.seq <= %(upto)s and q.next_at <= outbox.now()
+      and (q.state = 'authorized' or (q.state = 'unknown' and q.step = 'resend'))) as due,
+  pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
+  case when %(frontier)s then (select max(q.seq) from outbox.pending q where q.receiver_id = %(receiver_id)s and q.lane = %(lane)s
+    and q.seq > %(after)s and q.seq <= %(upto)s) end as top
+
 -- name: begin_range
 -- Claim and expose what is due in a range of a lane, oldest first: exposure is committed before the first byte leaves. `top` is the highest
 -- open seq that this snapshot saw (asked for at the frontier only: behind it, the way there may lead over a million dead rows).

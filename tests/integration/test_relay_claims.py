@@ -105,6 +105,19 @@ async def floor_above(running: Any, seq: int) -> bool:
     return bool(running.lane.claims.position.floor > seq)
 
 
+async def test_looking_at_an_empty_lane_writes_nothing(stage: Stage) -> None:
+    """A begin locks its lane, and so costs a commit also where it finds nothing."""
+    async with relay_on(stage.database, **SOON) as running:
+        await running.rounds(2)
+        xid = stage.value("select pg_snapshot_xmax(pg_current_snapshot())::text")
+        running.store.ran.clear()
+        for lane in running.relay.lanes:
+            for _ in range(50):
+                await lane.claims.step()
+        assert set(running.store.ran) <= {"peek", "lane_bounds", "own_executing"}
+        assert stage.value("select pg_snapshot_xmax(pg_current_snapshot())::text") == xid
+
+
 async def test_what_is_not_due_yet_lies_behind_the_cursor_and_begins_when_it_is(stage: Stage) -> None:
     clock = Clock(stage.database)
     later = stage.put("later", KEYED, not_before=stage.value("select outbox.now() + interval '1 h'"))

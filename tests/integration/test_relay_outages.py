@@ -64,7 +64,7 @@ async def cut_off_after_the_commit(stage: Stage) -> None:
 async def test_a_begin_that_was_committed_and_not_heard_of_is_swept_and_sent_once(stage: Stage) -> None:
     seq = stage.put("op", KEYED)
     receiver = ScriptedReceiver([RECEIPT])
-    async with relay_on(stage.database, receiver, **SOON) as running:
+    async with relay_on(stage.database, receiver, look_behind="1h") as running:
         await running.take_lanes()
         with hanging_commits(stage):
             stepping = asyncio.create_task(running.lane.claims.step())
@@ -110,6 +110,7 @@ async def test_a_record_that_was_committed_and_not_heard_of_is_no_lost_lease(
 @pytest.mark.parametrize(
     "statement",
     [
+        "peek",
         "begin_range",
         "begin_these",
         "end_operations",
@@ -145,7 +146,6 @@ async def test_a_connection_that_is_dead_when_a_statement_needs_it_costs_nothing
             return await real(name, **parameters)
 
         monkeypatch.setattr(running.store, "dicts", dicts)
-        monkeypatch.setattr("relay.claims.SWEEP_SECONDS", 0.05)
         async with running.running():
             await eventually_async(lambda: asyncio.sleep(0, stage.value("select count(*) from outbox.outcome") == 30))
             await eventually_async(lambda: asyncio.sleep(0, killed[statement] == 2))

@@ -117,7 +117,7 @@ class Running:
             yield task
         finally:
             self.stopping.ask("test")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 await task
 
 
