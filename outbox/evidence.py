@@ -53,8 +53,9 @@ class Evidence:
 
     `attempt` is the attempt that was the latest one when this was observed (for `receipt`, `not_sent` and
     `late_answer`: the attempt that was answered). `sent_at` is when a look was *sent*: only that instant says what a
-    "not found" may prove. `fence` of a look is the fence that the receiver had raised before it read. `duplicates`
-    counts further records that carry our identity. `stated_by` names the person of a statement.
+    "not found" may prove. `fence` of a look is the fence that the receiver had raised before it read: the lane's, or
+    (a tombstone in an inbox) the number of the attempt up to which it refuses all. `duplicates` counts further records
+    that carry our identity. `stated_by` names the person of a statement.
     """
 
     kind: Kind

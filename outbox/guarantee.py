@@ -20,7 +20,7 @@ class Promise(StrEnum):
     DEDUPLICATED = "deduplicated"
     """The receiver honours the key: at most one effect, resends included."""
     FENCED = "fenced"
-    """The receiver raises a fence before it is asked what happened: at most one effect, without any clock."""
+    """A look shuts out every attempt from before it: at most one effect, without any clock, and nobody is needed."""
     GUARDED = "guarded"
     """At most one effect by the version: a second one would not find the version that it expects."""
     VERIFIED = "verified"
@@ -66,9 +66,11 @@ def guarantee(wiring: Wiring) -> Guarantee:
 
 def _promise(wiring: Wiring) -> Promise:
     trusted, lookup = wiring.trusted, wiring.lookup
-    if wiring.has_window:
+    fenced = wiring.look_excludes and not trusted.replays
+    # A key that is forgotten some day puts a clock under resends, whatever a look can prove.
+    if wiring.has_window and not (fenced and math.isinf(wiring.retention_seconds)):
         return Promise.DEDUPLICATED
-    if isinstance(trusted.fencing, Fencing) and trusted.fencing.raised_by_lookup and not trusted.replays:
+    if fenced:
         return Promise.FENCED
     if trusted.precondition != "none":
         return Promise.GUARDED
@@ -86,7 +88,9 @@ def _conditions(promise: Promise, wiring: Wiring) -> Iterator[str]:
         case Promise.DEDUPLICATED:
             yield from _window(wiring)
         case Promise.FENCED:
-            yield "the receiver refuses every attempt under a fence lower than the one that a look raised"
+            yield from _exclusion(trusted.fencing)
+            if wiring.has_window:
+                yield from _window(wiring)
         case Promise.GUARDED:
             yield "every intent states the version it expects, and a version never returns to an old value"
             if wiring.repeat_safe:
@@ -109,12 +113,24 @@ def _conditions(promise: Promise, wiring: Wiring) -> Iterator[str]:
                 yield "the last value is right because the next operation of its ordering key waits for the settle time"
 
 
+def _exclusion(fencing: Fencing | str) -> Iterator[str]:
+    if isinstance(fencing, Fencing) and fencing.in_ == "column":
+        yield "the inbox refuses every attempt of an operation up to the one that a look was about (its tombstone)"
+        yield "the inbox keeps its rows, and what its database has committed outlives its failovers"
+        yield "the handler has its effect in the database of the inbox and nowhere else"
+    else:
+        yield "the receiver refuses every attempt under a fence lower than the one that a look raised"
+
+
 def _window(wiring: Wiring) -> Iterator[str]:
     trusted = wiring.trusted
     scope = ", ".join(trusted.key_scope or ("account", "credential", "host", "route"))
     yield f"a resend goes out under the same {scope}, or not at all (key_scope)"
     if wiring.lookup is not None and wiring.lookup.absence_is_proof:
         yield from _lookup_conditions(wiring)
+        if wiring.look_excludes and not math.isinf(wiring.retention_seconds):
+            kept = format_duration(wiring.retention_seconds)
+            yield f"an attempt that a look has shut out lands within {kept} of it, or never"
     if trusted.duplicate_guard == "resource":
         yield "a repeat is answered with the first resource, for as long as that exists"
         return
@@ -169,8 +185,8 @@ def _common(promise: Promise, wiring: Wiring) -> Iterator[str]:
 def _clauses(wiring: Wiring) -> Iterator[str]:
     contract = wiring.trusted
     if isinstance(contract.key, Key):
-        place = contract.key.name or contract.key.pointer or "path"
-        yield f"key in {contract.key.in_} ({place})"
+        place = contract.key.name or contract.key.pointer
+        yield f"key in {contract.key.in_}{f' ({place})' if place else ''}"
         yield f"key_retention = {format_duration(contract.key_retention)}"
     else:
         yield f"key = {contract.key}"
@@ -181,6 +197,9 @@ def _clauses(wiring: Wiring) -> Iterator[str]:
         yield f"lookup by {contract.lookup.by}, {contract.lookup.consistency or 'no consistency stated'}, {proof}"
     else:
         yield "lookup = none"
+    if isinstance(contract.fencing, Fencing):
+        raised = ", raised by a look" if contract.fencing.raised_by_lookup else ""
+        yield f"fence in {contract.fencing.in_}{raised}"
     bound = contract.in_flight_bound
     yield f"in_flight_bound = {'not stated' if bound is None else format_duration(bound)}"
     if contract.precondition != "none":

@@ -143,6 +143,7 @@ class Settler:
             wiring=wiring,
             deadline_seconds=min(wiring.deadline_seconds, self._look_seconds_max),
             expected_version=doubt.expected_version,
+            attempt=doubt.attempt,
             traceparent=doubt.traceparent,
         )
 

@@ -7,6 +7,7 @@ bound to. How these contradict each other is found by `outbox.contract.check.pro
 """
 
 from outbox.contract.answers import AnswerRule, Match, NotFound, Verify
+from outbox.contract.auth import Auth
 from outbox.contract.check import problems
 from outbox.contract.model import Contract
 from outbox.contract.parts import (
@@ -18,7 +19,7 @@ from outbox.contract.parts import (
     ReplayMarker,
     Retry,
 )
-from outbox.contract.tool import Auth, Read, ReceiverConfig, Request, ToolConfig
+from outbox.contract.tool import Read, ReceiverConfig, Request, ToolConfig
 from outbox.contract.wiring import ReceiverFacts, Wiring
 
 __all__ = [

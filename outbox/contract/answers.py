@@ -1,7 +1,7 @@
 """What an answer means: ordered rules, the first that matches wins."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -29,6 +29,14 @@ Meaning = Literal[
 
 StatusWord = Annotated[int, Field(ge=100, le=599)] | Annotated[str, StringConstraints(pattern=r"^[1-5]xx$")]
 
+# A SQLSTATE, or the class that its first two characters name.
+SqlState = Annotated[str, StringConstraints(pattern=r"^[0-9A-Z]{2}(?:[0-9A-Z]{3})?$")]
+
+# What an error of a database can mean: its transaction was rolled back, so never an effect.
+_OF_AN_ERROR: Final = frozenset(
+    {"refused", "precondition_failed", "throttled", "receiver_fault", "forbidden", "ambiguous"}
+)
+
 
 class Match(Part):
     """
@@ -51,9 +59,14 @@ class Match(Part):
         """Some condition is about the body."""
         return bool(self.body or self.body_suffix or self.body_present)
 
+    @property
+    def has_conditions(self) -> bool:
+        """Some answer would not match."""
+        return bool(self.status or self.header or self.reads_body)
+
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not (self.status or self.header or self.reads_body):
+        if not self.has_conditions:
             raise ValueError("a match without conditions would match every answer")
         return self
 
@@ -73,13 +86,31 @@ class Verify(Part):
 
 
 class AnswerRule(Match):
-    """One line of `answers`: what an answer means. The first line that matches wins; none: the default table."""
+    """
+    One line of `answers`: what an answer means. The first line that matches wins; none: the default table.
+
+    `sqlstate` lists errors of a database ("23514") or classes of them ("23"), instead of conditions on HTTP.
+    """
 
     means: Meaning
+    sqlstate: tuple[SqlState, ...] | None = Field(default=None, min_length=1, max_length=100)
     attempt: Literal["first", "resend", "any"] = "any"
     external_id: Pointer | None = None
     """Where the receiver's own id is. An answer without one there does not count as a receipt."""
     verify: Verify | None = None
+
+    @property
+    def has_conditions(self) -> bool:
+        """Some answer would not match."""
+        return bool(self.sqlstate) or super().has_conditions
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        if self.sqlstate and super().has_conditions:
+            raise ValueError("`sqlstate` is for errors of a database, which have neither status, header nor body")
+        if self.sqlstate and self.means not in _OF_AN_ERROR:
+            raise ValueError(f"an error rolled everything back; it means one of: {', '.join(sorted(_OF_AN_ERROR))}")
+        return self
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

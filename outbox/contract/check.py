@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from outbox.contract.model import Contract
 from outbox.contract.parts import Fencing, Key, Lookup
 from outbox.contract.tool import RESERVED_HEADERS, ReceiverConfig, ToolConfig
+from outbox.contract.transports import of_transport
 from outbox.contract.wiring import Wiring
 from outbox.duration import format_duration
 from outbox.errors import Problem
@@ -23,6 +24,7 @@ def problems(name: str, tool: ToolConfig, receiver: ReceiverConfig) -> list[Prob
     found = [
         *_times(wiring),
         *_key_facts(contract),
+        *of_transport(tool, contract, receiver),
         *_request_places(tool, contract, receiver),
         *_lookup_facts(wiring, contract),
         *_look_is_possible(tool, contract, receiver),
@@ -65,8 +67,6 @@ def _key_facts(contract: Contract) -> Iterator[tuple[str, str]]:
 def _request_places(tool: ToolConfig, contract: Contract, receiver: ReceiverConfig) -> Iterator[tuple[str, str]]:
     request, key = tool.request, contract.key
     if request is None:
-        if receiver.transport == "http":
-            yield "request", "an HTTP receiver needs to know how the effect is asked for"
         return
     headers = [name.lower() for name in (*request.headers, *receiver.headers)]
     if contract.precondition != "none":
@@ -89,13 +89,9 @@ def _request_places(tool: ToolConfig, contract: Contract, receiver: ReceiverConf
 
 
 def _lookup_facts(wiring: Wiring, contract: Contract) -> Iterator[tuple[str, str]]:
-    fencing = contract.fencing
-    if isinstance(fencing, Fencing) and fencing.raised_by_lookup:
-        if wiring.receiver.transport == "http":
-            yield "contract.fencing.raised_by_lookup", "not supported yet by the http transport"
-        if contract.lookup == "none":
-            yield "contract.fencing.raised_by_lookup", "there is no look that could raise a fence"
-    lookup = contract.lookup
+    lookup, fencing = contract.lookup, contract.fencing
+    if isinstance(fencing, Fencing) and fencing.raised_by_lookup and lookup == "none":
+        yield "contract.fencing.raised_by_lookup", "there is no look that could raise a fence"
     if not isinstance(lookup, Lookup):
         return
     place = "contract.lookup"
@@ -120,11 +116,10 @@ def _look_is_possible(tool: ToolConfig, contract: Contract, receiver: ReceiverCo
         if read is not None:
             yield "read", "never used: contract.lookup does not say what it proves"
         return
-    if read is None:
-        if receiver.transport == "http":
-            yield "read", "contract.lookup needs to know how to look"
+    if read is None and receiver.transport == "http":
+        yield "read", "contract.lookup needs to know how to look"
         return
-    if lookup.absence_is_proof and lookup.not_found is None and read.items is None:
+    if read is not None and lookup.absence_is_proof and lookup.not_found is None and read.items is None:
         yield "contract.lookup.not_found", "must say how the absence of one record looks, if absence is proof"
     auth, read_auth = receiver.auth, receiver.read_auth
     if auth is None:

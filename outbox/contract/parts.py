@@ -20,9 +20,13 @@ from outbox.template import variables
 
 
 class Key(Part):
-    """Where the sent key travels. `name` is the header or query field (form field, with a form body)."""
+    """
+    Where the sent key travels. `name` is the header or query field (form field, with a form body).
 
-    in_: Annotated[Literal["header", "body", "query", "path"], refuse_words("message")] = Field(alias="in")
+    In a `column`, that of an inbox, it has its own place and no name.
+    """
+
+    in_: Annotated[Literal["header", "body", "query", "path", "column"], refuse_words("message")] = Field(alias="in")
     name: Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,100}$")] | None = None
     form: Literal["bare", "quoted"] = "bare"
     """`quoted` is the structured field of the IETF draft: `Idempotency-Key: "..."`."""
@@ -32,7 +36,8 @@ class Key(Part):
     @model_validator(mode="after")
     def _has_its_place(self) -> Self:
         named, pointed = self.name is not None, self.pointer is not None
-        wanted = {"header": (True, False), "query": (True, False), "path": (False, False)}
+        nowhere = (False, False)
+        wanted = {"header": (True, False), "query": (True, False), "path": nowhere, "column": nowhere}
         if self.in_ == "body":
             if named == pointed:
                 raise ValueError("a key in the body has a `pointer` (JSON) or a `name` (form field)")
@@ -137,16 +142,24 @@ class ReplayMarker(Part):
 
 class Fencing(Part):
     """
-    The receiver compares fences. A header alone orders attempts; it bounds no effects.
+    The receiver compares fences. By itself that orders attempts; it bounds no effects.
 
-    `raised_by_lookup`: a look carries a fence, and the receiver raises its mark (or leaves a tombstone for the
-    operation) before it reads. Only that makes "not found" a proof that needs no clock.
+    `raised_by_lookup`: the receiver raises its mark before it reads, so that no attempt from before the look can have
+    an effect after it. Only that makes "not found" a proof that needs no clock. With a `header` a look carries the
+    lane's fence. In a `column`, that of an inbox, the look leaves a tombstone: "refuse the attempts of this operation
+    up to this one"; the number of the attempt is the fence, and no lane is disturbed.
     """
 
-    in_: Annotated[Literal["header"], refuse_words("epoch", "column")] = Field(alias="in", default="header")
+    in_: Annotated[Literal["header", "column"], refuse_words("epoch")] = Field(alias="in", default="header")
     stale: Match | None = None
-    """How the refusal of a stale fence looks."""
+    """How the refusal of a stale fence looks, over HTTP."""
     raised_by_lookup: bool = False
+
+    @model_validator(mode="after")
+    def _has_its_refusal(self) -> Self:
+        if self.stale is not None and self.in_ != "header":
+            raise ValueError("`stale` describes an answer of HTTP; an inbox says it in words of its own")
+        return self
 
 
 class Retry(Part):

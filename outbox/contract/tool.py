@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
-from outbox.contract.base import HeaderName, Later, Part, Pointer, check_header_value, refuse_words
+from outbox.contract.auth import Auth
+from outbox.contract.base import HeaderName, Later, Part, Pointer, check_header_value
 from outbox.contract.model import Contract
 from outbox.duration import Duration
 from outbox.template import variables
@@ -42,10 +43,8 @@ RESERVED_HEADERS: Final = frozenset(
 # A lease or a deadline beyond this is a mistake in the unit.
 _DAY_SECONDS: Final = 86_400.0
 
-SecretReference = Annotated[str, StringConstraints(pattern=r"^(?:env:[A-Za-z_][A-Za-z0-9_{}]*|file:/\S+)$")]
 ReceiverName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-CredentialId = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,200}$")]
 QueryName = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,200}$")]
 PathTemplate = Annotated[str, StringConstraints(pattern=r"^/[\x21-\x7e]*$", max_length=2_000)]
 
@@ -74,37 +73,6 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     if len({name.lower() for name in headers}) != len(headers):
         raise ValueError("the same header twice")
     return headers
-
-
-class Auth(Part):
-    """
-    A credential, by reference: `env:NAME` or `file:/path`, with `{tenant}` inside where each tenant has its own.
-
-    `id` names the credential and `account` what it belongs to (the id, if left out): these are stored and compared, the
-    secret never is.
-    """
-
-    kind: Annotated[Literal["bearer", "header"], refuse_words("oauth2", "sigv4", "basic")]
-    secret: SecretReference = Field(repr=False)
-    id: CredentialId
-    account: CredentialId | None = None
-    header: HeaderName | None = None
-
-    @model_validator(mode="after")
-    def _has_its_header(self) -> Self:
-        if (self.kind == "header") != (self.header is not None):
-            raise ValueError('`header` belongs to kind = "header", and to no other')
-        return self
-
-    @property
-    def per_tenant(self) -> bool:
-        """Each tenant has a secret of its own."""
-        return "{tenant}" in self.secret
-
-    @property
-    def account_id(self) -> str:
-        """The account that the credential belongs to."""
-        return self.account or self.id
 
 
 class ReceiverConfig(Part):
@@ -156,6 +124,11 @@ class ReceiverConfig(Part):
     def _is_whole(self) -> Self:
         if self.transport == "http" and not self.base_url:
             raise ValueError('transport = "http" needs a base_url')
+        if self.transport == "postgres" and (self.base_url or self.headers or self.auth is None):
+            raise ValueError('transport = "postgres" needs an auth of kind dsn, and has neither base_url nor headers')
+        for auth in filter(None, (self.auth, self.read_auth)):
+            if self.transport in {"http", "postgres"} and (self.transport == "postgres") != (auth.kind == "dsn"):
+                raise ValueError(f'transport = "{self.transport}" has no use for a credential of the kind {auth.kind}')
         if self.concurrency < self.lanes:
             raise ValueError("concurrency is divided among lanes: it is at least `lanes`")
         if not 1 <= self.lease <= _DAY_SECONDS:

@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 import rfc8785
 from pydantic import Field
 
+from outbox.contract.auth import CredentialId
 from outbox.contract.base import Part
 from outbox.contract.model import MARGIN_SECONDS_ASSUMED, Contract
-from outbox.contract.parts import Key, Lookup, Retry
-from outbox.contract.tool import CredentialId, Read, ReceiverConfig, ReceiverName, Request, ToolConfig, ToolName
+from outbox.contract.parts import Fencing, Key, Lookup, Retry
+from outbox.contract.tool import Read, ReceiverConfig, ReceiverName, Request, ToolConfig, ToolName
 from outbox.duration import Duration, format_duration
 
 
@@ -185,6 +186,12 @@ class Wiring(Part):
     def resend_safe(self) -> bool:
         """Some resend is deduplicated or harmless: large claims are fine, an ambiguity costs nobody's time."""
         return self.repeat_safe or self.has_window
+
+    @property
+    def look_excludes(self) -> bool:
+        """A look shuts out every attempt from before it: what it does not find is proven absent, at any time."""
+        fencing = self.trusted.fencing
+        return self.lookup is not None and isinstance(fencing, Fencing) and fencing.raised_by_lookup
 
     @property
     def stores_key_on_execution(self) -> bool:

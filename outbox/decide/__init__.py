@@ -11,7 +11,7 @@ No clock, randomness, connection or logger inside: `now` and `jitter` are passed
 
 from outbox.decide.attempt import Transition, after_attempt
 from outbox.decide.bound import liveness_bound
-from outbox.decide.doubt import next_step, no_resend
+from outbox.decide.doubt import next_step
 from outbox.decide.facts import (
     Authorize,
     Decision,
@@ -25,6 +25,7 @@ from outbox.decide.facts import (
     Step,
     Succeed,
 )
+from outbox.decide.resend import no_resend
 from outbox.decide.times import (
     FOREVER,
     proof_at,

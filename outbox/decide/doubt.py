@@ -23,7 +23,6 @@ from outbox.decide.facts import (
     Authorize,
     Decision,
     Look,
-    NoResend,
     OperationFacts,
     Person,
     Reason,
@@ -31,6 +30,7 @@ from outbox.decide.facts import (
     Resend,
     Succeed,
 )
+from outbox.decide.resend import no_resend
 from outbox.decide.times import (
     absence_can_be_proof,
     after,
@@ -38,7 +38,6 @@ from outbox.decide.times import (
     proof_at,
     statement_counts_from,
     visible_from,
-    window_closes_at,
 )
 from outbox.evidence import Evidence, Kind, Verdict
 from outbox.states import Cause, State
@@ -64,17 +63,30 @@ class _Case:
         """
         No attempt can change any more what this evidence shows.
 
-        It was observed of the latest attempt, and either the receiver had raised its fence first, or the look was sent
-        when every attempt had landed and become visible. A look that was sent earlier and answered later is too early.
+        It was observed of the latest attempt, and either the receiver had shut that attempt out first, or the look was
+        sent when every attempt had landed and become visible. A look that was sent earlier and answered later is too
+        early.
         """
         if item.attempt != self.op.attempt:
             return False
-        fencing, fence = self.wiring.trusted.fencing, self.op.fence
-        raised = isinstance(fencing, Fencing) and fencing.raised_by_lookup
-        if raised and item.fence is not None and fence is not None and item.fence > fence:
+        if self.is_behind_a_fence(item):
             return True
         visible = visible_from(self.op, self.wiring)
         return visible is not None and item.sent_at is not None and item.sent_at >= visible
+
+    def is_behind_a_fence(self, item: Evidence) -> bool:
+        """
+        The receiver had shut every attempt out before it read.
+
+        By a tombstone for this operation, whose fence is the number of the attempt; or by a fence of the lane that is
+        higher than the one of the attempt.
+        """
+        fencing, fence = self.wiring.trusted.fencing, self.op.fence
+        if not self.wiring.look_excludes or not isinstance(fencing, Fencing) or item.fence is None:
+            return False
+        if fencing.in_ == "column":
+            return item.fence == self.op.attempt > 0
+        return fence is not None and item.fence > fence
 
 
 def next_step(
@@ -202,31 +214,6 @@ def _resend(case: _Case) -> Decision | None:
     return Resend(at, after(at, wiring.receiver.lease + wiring.deadline_seconds))
 
 
-def no_resend(
-    op: OperationFacts,
-    wiring: Wiring,
-    evidence: Sequence[Evidence],
-    at: datetime,
-    *,
-    in_force: Wiring | None = None,
-) -> NoResend | None:
-    """Say why this operation, in doubt, may not be sent again at that date; None: it may. Also asked by operators."""
-    closes = window_closes_at(op, wiring, in_force)
-    if closes is not None and op.resend_until is not None and op.resend_until == op.first_sent_at:
-        return NoResend.NO_KEY
-    if closes is not None and at >= closes:
-        return NoResend.WINDOW_CLOSED
-    if not op.permits(at):
-        return NoResend.PERMISSION_GONE
-    if op.no_more_resends or op.mismatch:
-        return NoResend.TEACHES_NOTHING
-    if op.accepted and wiring.trusted.stored_outcomes != "state":
-        return NoResend.ACCEPTED
-    if any(item.verdict in {Verdict.ENDED, Verdict.PARTIAL} for item in evidence):
-        return NoResend.RECORD_EXISTS
-    return NoResend.ATTEMPTS_SPENT if op.exposures >= wiring.retrying.attempts else None
-
-
 def _look_again(case: _Case) -> Decision | None:
     op, lookup = case.op, case.wiring.lookup
     if lookup is None or op.mismatch:
@@ -268,7 +255,9 @@ def _why_a_person(case: _Case) -> Reason:
         return Reason.MISMATCH
     if lookup is None:
         return Reason.NO_LOOKUP
-    proof = proof_at(op, case.wiring)
+    # Behind a fence a look can prove absence at any time.
+    fenced = case.wiring.look_excludes and absence_can_be_proof(op, case.wiring)
+    proof = case.now if fenced else proof_at(op, case.wiring)
     if proof is None:
         return Reason.NOT_CONFIRMED if _done_later(case) else Reason.NOT_PROVABLE
     return Reason.HORIZON_PASSED if max(case.now, proof) >= horizon_at(op, lookup) else Reason.LOOKS_FAILED

@@ -92,6 +92,9 @@ class Question:
     wiring: Wiring
     deadline_seconds: float
     expected_version: str | None = None
+    # The latest attempt that was begun when this was asked; 0: none is known. Where a look leaves a tombstone, the
+    # receiver refuses every attempt up to this one before it reads, and the number is given back as the fence.
+    attempt: int = 0
     # Sent with the look where the receiver raises its mark by it, and given back in what was observed.
     fence: int | None = None
     fence_token: str | None = None

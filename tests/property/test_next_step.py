@@ -42,7 +42,7 @@ def pieces(draw: st.DrawFn) -> Evidence:
     return Evidence(
         kind=kind,
         attempt=draw(st.integers(1, 3)),
-        fence=draw(st.sampled_from([None, 6, 7, 8])),
+        fence=draw(st.sampled_from([None, 1, 2, 3, 6, 7, 8])),
         verdict=draw(st.sampled_from(Verdict)) if has_verdict else None,
         sent_at=sent if kind is Kind.LOOKUP else None,
         observed_at=sent + timedelta(seconds=draw(st.floats(0, 500))),
@@ -98,7 +98,10 @@ def proves_absence(item: Evidence, op: OperationFacts, wiring: Wiring) -> bool:
             if (op.accepted or contract.acceptance == "async") and not lookup.sees_pending:
                 return False
             raised = contract.fencing != "none" and contract.fencing.raised_by_lookup
-            if raised and item.fence is not None and op.fence is not None and item.fence > op.fence:
+            if raised and contract.fencing != "none" and contract.fencing.in_ == "column":
+                if item.fence == op.attempt:
+                    return True
+            elif raised and item.fence is not None and op.fence is not None and item.fence > op.fence:
                 return True
             visible = landed + timedelta(seconds=lookup.lag or 0)
             return bounded and item.sent_at is not None and item.sent_at >= visible

@@ -13,6 +13,7 @@ BOUND = {"in_flight_bound": "10s"}
 STRONG = {"by": "reference", "consistency": "strong", "absence_is_proof": True}
 EVENTUAL = {"by": "reference", "consistency": "eventual", "lag": "8s", "absence_is_proof": True}
 HEARSAY = {"by": "reference"}
+TOMBSTONE = {"in": "column", "raised_by_lookup": True}
 
 # The classes of contract of which it is known what can be promised.
 CLASSES: dict[str, dict[str, Any]] = {
@@ -52,6 +53,20 @@ CLASSES: dict[str, dict[str, Any]] = {
     "key checked first": {"key": KEY, "key_retention": "10m", "key_checked_first": True, **BOUND},
     "guard": {"key": KEY, "duplicate_guard": "resource", **BOUND},
     "fence raised": {"fencing": {"raised_by_lookup": True}, "lookup": STRONG},
+    "tombstone left": {"fencing": TOMBSTONE, "lookup": STRONG},
+    "tombstone left, key for ever": {
+        "fencing": TOMBSTONE,
+        "lookup": STRONG,
+        "key": {"in": "column"},
+        "key_retention": "forever",
+    },
+    "tombstone left, key with a window": {
+        "fencing": TOMBSTONE,
+        "lookup": STRONG,
+        "key": {"in": "column"},
+        "key_retention": "10m",
+        **BOUND,
+    },
 }
 
 

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from outbox.contract import Key, Wiring
+from outbox.contract import Fencing, Key, Wiring
 from outbox.decide import (
     FOREVER,
     Authorize,
@@ -96,8 +96,11 @@ class Ledger:
     def land(self, time: float, fence: int, work_seconds: float) -> str:
         """A request arrives. Work that takes longer than for ever is declined after as long."""
         contract = self.wiring.contract
-        if contract.fencing != "none" and fence < self.fence:
-            return "stale"
+        if isinstance(contract.fencing, Fencing):
+            # A tombstone shuts out the attempt that it was left for; a lane's fence only those before it.
+            stale = fence <= self.fence if contract.fencing.in_ == "column" else fence < self.fence
+            if stale and not (contract.fencing.in_ == "column" and self.knows_key(time)):
+                return "stale"
         if self.knows_key(time):
             return "replay"
         if contract.precondition != "none" and self.effects:
@@ -215,8 +218,13 @@ class World:
     def look(self) -> None:
         sent = self.now
         self.ledger.until(sent)
-        fence = None
-        if self.wiring.contract.fencing != "none":
+        fence, fencing = None, self.wiring.contract.fencing
+        if isinstance(fencing, Fencing) and fencing.in_ == "column":
+            # Sometimes somebody looks who may only read.
+            if self.random.random() < 0.8:
+                fence = self.op.attempt
+                self.ledger.fence = max(self.ledger.fence, fence)
+        elif isinstance(fencing, Fencing):
             # Sometimes somebody looks who has no fence to raise beyond the attempt's own.
             self.fence += self.random.choice([0, 1])
             self.ledger.fence = max(self.ledger.fence, self.fence)
@@ -253,6 +261,12 @@ class World:
         return Verdict.NOT_FOUND
 
     # --------------------------------------------------------------------------------------------------- an attempt
+
+    @property
+    def carried(self) -> int:
+        """The number by which the receiver tells an old attempt from a new one."""
+        fencing = self.wiring.contract.fencing
+        return self.op.attempt if isinstance(fencing, Fencing) and fencing.in_ == "column" else self.fence
 
     def attempt(self) -> None:
         op, begun = self.op, self.now
@@ -349,7 +363,7 @@ class World:
         for _ in range(copies):
             if lands is not None:
                 work = self.random.choice([1.0, 50.0, 2_000.0, -30.0])
-                self.ledger.add(lands, f"land {work}", self.fence)
+                self.ledger.add(lands, f"land {work}", self.carried)
                 lands = min(begun + late * 0.999, lands + self.random.uniform(0, 3)) if copies > 1 else lands
         return lands
 
@@ -367,7 +381,7 @@ class World:
         self.now = begun + self.random.uniform(0, self.wiring.deadline_seconds)
         self.ledger.until(self.now)
         if self.wiring.contract.replays and self.random.random() < 0.5:
-            self.ledger.add(begun + self.random.uniform(0, self.lateness() * 0.99), "land 1.0", self.fence)
+            self.ledger.add(begun + self.random.uniform(0, self.lateness() * 0.99), "land 1.0", self.carried)
         choices: list[Outcome] = [
             Throttled(answer=ANSWER, retry_after_seconds=self.random.choice([None, 1.0, 90.0])),
             ReceiverFault(answer=ANSWER, forbidden=self.random.random() < 0.5),
@@ -380,10 +394,13 @@ class World:
         """The answer to this very request, heard in time."""
         before = copy.deepcopy(self.ledger)
         before.until(math.nextafter(lands, 0))
-        said = before.land(lands, self.fence, 1.0)
+        said = before.land(lands, self.carried, 1.0)
         self.ledger.until(lands)
         self.now = self.random.uniform(lands, begun + self.wiring.deadline_seconds)
         if said == "stale":
+            fencing = self.wiring.contract.fencing
+            if isinstance(fencing, Fencing) and fencing.in_ == "column":
+                return NotSent(reason="a look has shut this attempt out", answer=ANSWER)
             return StaleFence(answer=ANSWER)
         if said == "412":
             return Refused(answer=ANSWER, cause=Cause.PRECONDITION_FAILED)

@@ -34,6 +34,10 @@ PROMISES: dict[str, Promise] = {
     "key checked first": Promise.DEDUPLICATED,
     "guard": Promise.DEDUPLICATED,
     "fence raised": Promise.FENCED,
+    "tombstone left": Promise.FENCED,
+    "tombstone left, key for ever": Promise.FENCED,
+    # The tombstone is forgotten as the key is: a clock is under both.
+    "tombstone left, key with a window": Promise.DEDUPLICATED,
 }
 
 
@@ -115,6 +119,24 @@ def test_a_fence_header_alone_is_no_guarantee() -> None:
     """It orders attempts, it bounds no effects."""
     assert guarantee(wiring({"fencing": {}, **BOUND})).promise is Promise.PERSON_DECIDES
     assert isinstance(of_class("fence raised").trusted.fencing, Fencing)
+
+
+def test_what_a_tombstone_rests_on_is_said_and_no_clock_is_in_it() -> None:
+    said = "\n".join(guarantee(of_class("tombstone left, key for ever")).conditions)
+    assert "refuses every attempt of an operation up to the one that a look was about" in said
+    assert "the inbox keeps its rows, and what its database has committed outlives its failovers" in said
+    assert "in the database of the inbox and nowhere else" in said
+    assert "deadline" not in said
+    assert "stopped longer" not in said
+    clauses = guarantee(of_class("tombstone left, key for ever")).clauses
+    assert "key in column" in clauses
+    assert "fence in column, raised by a look" in clauses
+
+
+def test_an_inbox_that_forgets_puts_its_clock_into_the_conditions() -> None:
+    said = "\n".join(guarantee(of_class("tombstone left, key with a window")).conditions)
+    assert "shut out lands within 10m of it, or never" in said
+    assert "the key is honoured for 10m" in said
 
 
 def test_the_clauses_name_the_source_and_its_date() -> None:
