@@ -94,6 +94,8 @@ async def check_role(store: Store, kind: Kind, *, shared_role: bool) -> None:
     wrong = []
     if found["role"] != f"outbox_{kind}" and not shared_role:
         wrong.append(f"the role is {found['role']}, not outbox_{kind} (database.shared_role = true allows it)")
+    if not found["sees_every_tenant"]:
+        wrong.append(f"row-level security hides the operations from it (grant outbox_{kind} to it)")
     if found["synchronous_commit"] == "off":
         wrong.append("synchronous_commit = off loses committed exposures in a crash")
     if found["isolation"] != "read committed":

@@ -9,8 +9,11 @@ import psycopg
 import pytest
 
 from outbox import Intent, Outbox, migrate
+from outbox.daemon import check_role
+from outbox.daemon.member import Kind
 from outbox.embedded import Server, find_binaries
-from outbox.errors import NotPermitted
+from outbox.errors import NotPermitted, RoleSettings
+from outbox.store import Store
 from tests.support.postgres import SETTINGS, Choice, Database
 from tests.support.tools import register
 
@@ -68,6 +71,15 @@ def test_the_owner_of_the_tables_is_bound_like_anybody(server: Server, owned: Da
         assert GLOBEX.get(shop, "o") is not None
 
 
+@pytest.mark.parametrize("kind", ["relay", "reconciler"])
+async def test_a_daemon_that_would_see_nothing_does_not_start(server: Server, owned: Database, kind: Kind) -> None:
+    async with Store(owned.dsn, "daemon") as store:
+        with pytest.raises(RoleSettings, match=f"row-level security hides.*grant outbox_{kind}"):
+            await check_role(store, kind, shared_role=True)
+    async with Store(server.dsn("app", f"outbox_{kind}"), "daemon") as store:
+        await check_role(store, kind, shared_role=False)
+
+
 def test_a_migration_sees_every_row_and_leaves_the_security_as_it_was(
     server: Server, owned: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +122,7 @@ def test_who_may_not_make_the_definer_is_told_what_to_run(server: Server) -> Non
         connection.execute("create database other owner stranger")
     try:
         dsn = server.dsn("other", "stranger")
-        with pytest.raises(NotPermitted, match="permission denied|must have admin option") as refused:
+        with pytest.raises(NotPermitted, match=r"permission denied|must have admin option") as refused:
             migrate.upgrade(dsn, roles=False, rls=True)
         assert "create role outbox_definer" in (refused.value.hint or "")
         assert not migrate.upgrade(dsn, roles=False).rls
