@@ -108,11 +108,13 @@ class NotSent:
     Nothing of this attempt was processed: no byte left this machine, or the receiver says so (421, 425).
 
     `reason` is for people; `cause` is `not_sent`, or `shutdown`, `no_route`, `target_changed`, `scope_changed`.
+    `unreachable`: the receiver was called and nobody was there, so it speaks of the receiver and not of this attempt.
     """
 
     reason: str
     answer: Answer = NO_ANSWER
     cause: Cause = Cause.NOT_SENT
+    unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,5 +73,7 @@ def outcome_of(error: Exception, phase: Phase, host: str) -> NotSent | Ambiguous
     """What an exchange that ended in this exception says about its attempt."""
     word, cause = describe(error)
     if phase is Phase.CONNECTING:
-        return NotSent(reason=word, answer=Answer(host=host))
+        # The rows that name no fault of ours: whoever should have been there was not.
+        unreachable = cause in {Cause.CONNECTION_LOST, Cause.TIMEOUT}
+        return NotSent(reason=word, answer=Answer(host=host), unreachable=unreachable)
     return Ambiguous(reason=word, cause=Cause.AMBIGUOUS if cause is Cause.NOT_SENT else cause, answer=Answer(host=host))
