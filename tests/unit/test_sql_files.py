@@ -65,3 +65,9 @@ def test_every_shipped_file_loads_and_every_statement_has_a_purpose(group: str) 
     assert sql.load(group).keys() == sql.purposes(group).keys()
     for text in sql.load(group).values():
         assert "{{" not in text
+
+
+def test_parameters_become_numbers_in_the_order_in_which_they_stand() -> None:
+    text, names = sql.with_numbers("select %(b)s::text, %(a)s, 5 %% 2, %(b)s where x like '%%'")
+    assert text == "select $1::text, $2, 5 % 2, $1 where x like '%'"
+    assert names == ("b", "a")
