@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from outbox.daemon import Heart, Member, Stopping, do_chores
+from outbox.daemon import Heart, Member, Stopping, cancelled, do_chores
 from outbox.errors import ConfigError, DatabaseError, DatabaseUnavailable, SchemaMismatch
 from outbox.lease import boottime
 from outbox.observe import emit
@@ -57,8 +57,7 @@ class Relay:
                 helpers.append(group.create_task(doorbell.run()))
             await stopping.requested.wait()
             clean = await self._stop(stopping)
-            for helper in helpers:
-                helper.cancel()
+            await cancelled(*helpers)
         await self._heart.leave()
         await self.services.aclose()
         return clean

@@ -11,7 +11,7 @@ from outbox.daemon.clock import ClockWatch
 from outbox.daemon.heart import Heart
 from outbox.daemon.member import Kind, Member, program_version
 from outbox.daemon.start import Life, check_role, check_schema, opened
-from outbox.daemon.stop import Stopping, retrying
+from outbox.daemon.stop import Stopping, cancelled, retrying
 
 __all__ = [
     "ClockWatch",
@@ -20,6 +20,7 @@ __all__ = [
     "Life",
     "Member",
     "Stopping",
+    "cancelled",
     "check_role",
     "check_schema",
     "do_chores",

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from typing import Final
+from typing import Any, Final
 
 import tenacity
 
@@ -12,6 +12,7 @@ from outbox.observe import emit
 # The first wait after a lost connection, and the longest: short, since every attempt in memory waits for its record.
 _RETRY_SECONDS_FIRST: Final = 0.05
 _RETRY_SECONDS_MAX: Final = 2.0
+_CANCEL_AGAIN_SECONDS: Final = 0.1
 
 
 def retrying(stop: asyncio.Event | None = None) -> tenacity.AsyncRetrying:
@@ -26,6 +27,19 @@ def retrying(stop: asyncio.Event | None = None) -> tenacity.AsyncRetrying:
         stop=tenacity.stop_never if stop is None else (lambda _: stop.is_set()),
         reraise=True,
     )
+
+
+async def cancelled(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks and return when all have ended, whatever they raise.
+
+    One cancellation is not enough: `asyncio.wait_for` of Python 3.11 (and so psycopg) swallows one that arrives
+    together with its result, and a task that works for ever would go on.
+    """
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_SECONDS)
 
 
 class Stopping:
