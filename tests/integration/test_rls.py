@@ -199,7 +199,10 @@ def busy(database: Database) -> Database:
         tenant = box.tenant_id
         gone = put(database, box, "gone")
         end(database, gone, hours_ago=48)
-        assert database.value("select purged from outbox.purge(0, 1000, outbox.now() - interval '24 hours', 10, 'a test')") == 1
+        assert (
+            database.value("select purged from outbox.purge(0, 1000, outbox.now() - interval '24 hours', 10, 'a test')")
+            == 1
+        )
         database.rows("insert into outbox.attempt (seq, attempt, fence, cause) values (%s, 1, 1, 'timeout')", ended)
         database.rows(
             "insert into outbox.evidence (seq, kind, source, duplicates) values (%s, 'lookup', 'test', 1)", ended
