@@ -20,8 +20,19 @@ from outbox import template
 from outbox.contract import Key, Precondition, Request, Wiring
 from outbox.digest import encode_fields
 from outbox.wire_body import Unsendable, form_body, json_body
+from outbox.wire_message import Message
 
-__all__ = ["Fields", "Payload", "Unsendable", "WireRequest", "build", "build_read", "build_verify", "wire_digest"]
+__all__ = [
+    "Fields",
+    "Payload",
+    "Unsendable",
+    "WireRequest",
+    "build",
+    "build_read",
+    "build_verify",
+    "digest_of",
+    "wire_digest",
+]
 
 JSON_TYPE = "application/json"
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -138,6 +149,17 @@ def wire_digest(request: WireRequest, sent_key: str) -> bytes:
     fixed = ("wire", request.method, f"{request.scheme}://{request.host}", request.path, request.query, sent_key)
     named = (part for name, value in request.headers for part in (name.lower(), value))
     return hashlib.sha256(encode_fields(*fixed, request.body, *named)).digest()
+
+
+def digest_of(wiring: Wiring, operation: Payload) -> bytes | None:
+    """
+    The digest of what would be sent, whichever the transport; None where only the transport knows what that is.
+
+    Raises Unsendable.
+    """
+    if wiring.receiver.transport == "postgres":
+        return Message.of(wiring.tool, operation).digest
+    return None if wiring.request is None else wire_digest(build(wiring, operation), operation.sent_key)
 
 
 # ---------------------------------------------------------------------------------------------------------- the target

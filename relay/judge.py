@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from outbox import wire
-from outbox.contract import Wiring
 from outbox.digest import sent_key
 from outbox.states import Cause
 from relay.begun import Begun, Bound
@@ -34,14 +33,14 @@ def judge(bound: Bound, payload: wire.Payload) -> bytes | Refusal | None:
     if begun.true_digest != begun.digest or begun.approved_digest not in (None, begun.digest):
         return Refusal(Cause.TAMPERED, "the digest is not the one that was stored or approved")
     try:
-        digest = _wire_digest(payload, pinned)
+        digest = wire.digest_of(pinned, payload)
     except wire.Unsendable as error:
         return Refusal(Cause.NO_ROUTE, error.message)
     if begun.contract_id != begun.contract_in_force:
         if pinned.scope(begun.tenant_id) != in_force.scope(begun.tenant_id):
             return Refusal(Cause.SCOPE_CHANGED, "the key was sent under another scope")
         try:
-            same = digest == _wire_digest(payload, in_force)
+            same = digest == wire.digest_of(in_force, payload)
         except wire.Unsendable:
             same = False
         if not same:
@@ -49,9 +48,3 @@ def judge(bound: Bound, payload: wire.Payload) -> bytes | Refusal | None:
     if begun.wire_digest not in (None, digest):
         return Refusal(Cause.TARGET_CHANGED, "another request than this was sent before")
     return digest
-
-
-def _wire_digest(payload: wire.Payload, wiring: Wiring) -> bytes | None:
-    if wiring.request is None:
-        return None
-    return wire.wire_digest(wire.build(wiring, payload), payload.sent_key)

@@ -22,6 +22,7 @@ GROUP = "outbox.receivers"
 _OURS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     {
         "http": ("outbox.receivers.http", "open_http", "pip install outbox-relay"),
+        "postgres": ("outbox.receivers.postgres", "open_postgres", "pip install outbox-relay"),
         "scripted": ("outbox.receivers.scripted", "open_scripted", "pip install outbox-relay"),
     }
 )

@@ -96,6 +96,12 @@ def load(group: str) -> Mapping[str, LiteralString]:
     )
 
 
+@cache
+def script(name: str) -> LiteralString:
+    """The whole text of a file that is run as one, such as `inbox/schema`."""
+    return (files(__name__) / f"{name}.sql").read_text(encoding="utf-8")
+
+
 def purposes(group: str) -> Mapping[str, str]:
     """One line for each statement of a file: what it is for."""
     return MappingProxyType(_read(group).purposes)

@@ -13,6 +13,7 @@ from tests.architecture.sources import PRODUCTION, TESTS, name_of, tree_of
 RUNS_SQL = {
     "outbox/migrate.py": "runs the migrations, and asks the server about itself before",
     "outbox/put.py": "the one INSERT, on the caller's own connection",
+    "outbox/receivers/postgres/kit.py": "installs an inbox in the database of a receiver",
     "outbox/store.py": "the statements of the daemons and the commands",
 }
 # A demo plays the service and the receiver too, and these have tables of their own.

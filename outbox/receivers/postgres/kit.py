@@ -1,0 +1,59 @@
+"""The SQL of an inbox, and its installation in the database where operations have their effect."""
+
+from typing import Final
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql as composing
+
+from outbox.errors import DatabaseUnavailable, NotPermitted, Refused, SchemaMismatch
+from outbox.sql import script
+
+# What the SQL files say of themselves, so that a newer release can tell what it finds.
+KIT_VERSION: Final = 1
+OLDEST_SERVER: Final = 150_000
+# Any number, as long as every version uses the same: the first eight bytes of SHA-256("outbox.inbox"), made positive.
+ADVISORY_LOCK_KEY: Final = 4_911_675_338_867_014_923
+_SESSION: Final = "set local search_path = pg_catalog, pg_temp;\nset local standard_conforming_strings = on;\n"
+
+
+def sql_text(name: str, *, roles: bool = True) -> str:
+    """All of it as one transaction, for people who run their own migration tool."""
+    call = composing.SQL("select inbox.call_it({}, {});").format(name, KIT_VERSION).as_string()
+    parts = [_SESSION, script("inbox/schema"), call, *([script("inbox/roles")] if roles else [])]
+    return "\n".join(["begin;", *parts, "commit;", ""])
+
+
+def install(dsn: str, name: str, *, roles: bool = True) -> None:
+    """
+    Install the inbox, or bring it to this version. Safe to run twice, and at once from two hosts.
+
+    Nothing is changed where this raises: DatabaseUnavailable, SchemaMismatch (a server that is not supported), Refused
+    (the inbox that is there has another name) or NotPermitted, whose hint has the SQL that somebody must run who may.
+    """
+    try:
+        with psycopg.connect(dsn, connect_timeout=10) as connection:
+            _check(connection)
+            connection.execute("select pg_advisory_xact_lock(%s)", [ADVISORY_LOCK_KEY])
+            connection.execute(_SESSION.encode())
+            connection.execute(script("inbox/schema").encode())
+            connection.execute("select inbox.call_it(%s, %s)", [name, KIT_VERSION])
+            if roles:
+                connection.execute(script("inbox/roles").encode())
+    except psycopg.OperationalError:
+        # The driver's message may quote the connection string.
+        raise DatabaseUnavailable("The receiving database cannot be reached.") from None
+    except pg.InsufficientPrivilege as error:
+        hint = f"Run as a role that may (a schema, and two roles):\n{sql_text(name, roles=roles)}"
+        raise NotPermitted(error.diag.message_primary, hint=hint) from None
+    except psycopg.Error as error:
+        if error.sqlstate == "OB409":
+            raise Refused(error.diag.message_primary) from None
+        raise
+
+
+def _check(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    if connection.info.server_version < OLDEST_SERVER:
+        raise SchemaMismatch(f"PostgreSQL {connection.info.server_version // 10_000} is not supported: 15 to 18 are.")
+    if connection.info.parameter_status("server_encoding") != "UTF8":
+        raise SchemaMismatch("The encoding of the receiving database is not UTF8, which digests and JSON need.")
