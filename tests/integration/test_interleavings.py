@@ -460,7 +460,7 @@ def test_who_withdraws_an_operation_that_is_being_claimed_learns_that_it_is_too_
 # barrier is the lane, which the claim locks first: it waits there with its snapshot taken.
 CHANGES: dict[str, LiteralString] = {
     "postponed": "update outbox.pending set next_at = outbox.now() + interval '1 hour' where seq = %(seq)s",
-    "withdrawn by another policy": "update outbox.pending set state = 'proposed', cause = 'policy_changed' where seq = %(seq)s",
+    "withdrawn by another policy": "update outbox.pending set state = 'proposed' where seq = %(seq)s",
     "expired": "update outbox.pending set expires_at = outbox.now() where seq = %(seq)s",
     "decided under another policy": "update outbox.pending set policy_version = 2 where seq = %(seq)s",
     "cancelled": "select outbox.cancel('acme', 'op', 'eve')",
@@ -496,7 +496,7 @@ def test_a_claim_takes_a_row_that_changed_harmlessly_after_its_snapshot_with_its
     assert [(row["throttled"], row["attempt"]) for row in claim.result() or []] == [(7, 5)]
 
 
-@pytest.mark.parametrize("kind, name", [("receiver", "warehouse"), ("tool", "stock.set"), ("tenant", "acme")])
+@pytest.mark.parametrize(("kind", "name"), [("receiver", "warehouse"), ("tool", "stock.set"), ("tenant", "acme")])
 def test_nothing_begins_while_a_pause_stands_and_everything_after_it(stage: Stage, kind: str, name: str) -> None:
     stage.register()
     stage.register("mail.send", "post")
@@ -651,7 +651,7 @@ def test_evidence_and_a_settlement_never_deadlock(stage: Stage) -> None:
 
 
 def test_an_answer_that_proves_the_effect_is_seen_by_a_withdrawal_that_waited_for_it(stage: Stage) -> None:
-    """A receipt of attempt 1 arrives while attempt 2 executes; attempt 2 is then throttled: it may not begin a third."""
+    """A receipt of attempt 1 arrives while attempt 2 executes, which is then throttled: there may not be a third."""
     stage.register(**LOOKED_UP)
     holder = slow(stage).taken()
     seq = stage.unknown("op", holder)
@@ -799,7 +799,8 @@ def test_an_insert_that_waited_for_a_purge_of_its_id_is_refused(stage: Stage) ->
 def insert_again(connection: Connection) -> None:
     connection.execute(
         "insert into outbox.intent (tenant_id, operation_id, tool, arguments, principal_id, digest)"
-        " values ('acme', 'op', 'stock.set', '{}', 'svc', outbox.intent_digest('acme', 'op', 'stock.set', null, null, '{}'))"
+        " values ('acme', 'op', 'stock.set', '{}', 'svc',"
+        " outbox.intent_digest('acme', 'op', 'stock.set', null, null, '{}'))"
     )
 
 
@@ -865,7 +866,7 @@ def test_a_life_that_this_server_does_not_live_is_refused(failed_over: Stage, wr
 
 
 @pytest.mark.parametrize(
-    "tool, expected",
+    ("tool", "expected"),
     [("blind", "unknown"), ("looked.up", "unknown"), ("forever", "authorized"), ("repeatable", "authorized")],
 )
 def test_what_may_have_been_exposed_without_a_trace_becomes_unknown_unless_a_repeat_is_safe_for_ever(
@@ -915,7 +916,7 @@ def test_until_a_new_life_is_swept_no_lane_is_taken_and_no_permission_is_ended(f
 
 
 def test_what_is_written_in_the_new_life_is_not_doubted_while_the_old_one_is_swept(failed_over: Stage) -> None:
-    """A busy writer would otherwise keep the sweep going for ever, and every intent of it would cost somebody a look."""
+    """A busy writer would keep the sweep going for ever, and every intent of it would cost somebody a look."""
     old = [failed_over.put(f"old-{number}", "blind") for number in range(2)]
     relay = failed_over.as_role("relay")
     relay.execute("select outbox.enter_era((select system_identifier from pg_control_system()), outbox.timeline())")

@@ -81,7 +81,7 @@ def refused(stage: Stage, act: Any, *arguments: Any) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("before, after", PAIRS)
+@pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_database_and_python_allow_the_same_moves(stage: Stage, before: State, after: State) -> None:
     if after is before:
         # Staying is not a move: Python refuses to call it one, the database lets a row be written again as it is.
@@ -116,12 +116,13 @@ def test_an_open_row_never_holds_a_terminal_state(stage: Stage, state: State, en
     assert refused(stage, move, seq, end_state) == "OB409"
     with pytest.raises(psycopg.errors.CheckViolation, match="only_open_operations"):
         stage.rows(
-            "insert into outbox.pending (receiver_id, lane, seq, state, next_at, policy_version) values (1, 0, 2, %s, now(), 1)",
+            "insert into outbox.pending (receiver_id, lane, seq, state, next_at, policy_version)"
+            " values (1, 0, 2, %s, now(), 1)",
             end_state,
         )
 
 
-@pytest.mark.parametrize("before, after", [pair for pair in PAIRS if pair.values[1] not in TERMINAL])
+@pytest.mark.parametrize(("before", "after"), [pair for pair in PAIRS if pair.values[1] not in TERMINAL])
 def test_no_outcome_is_an_open_state(stage: Stage, before: State, after: State) -> None:
     assert refused(stage, end, before, after) == "23514"
 

@@ -1,12 +1,11 @@
 """What evidence, people and clocks may do to an operation: every rule of the design that is kept by the database."""
 
-from collections.abc import Iterator
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
-from tests.support.postgres import Database, Role
+from tests.support.postgres import Role
 from tests.support.stage import BLIND, KEYED, LOOKED_UP, RELAY, REPEATABLE, Clock, Holder, Row, Stage
 
 APPROVED = KEYED | {"requires_approval": True}
@@ -109,7 +108,7 @@ def test_a_receipt_outlives_the_permission_that_produced_it(stage: Stage, holder
 def test_proof_that_comes_in_while_a_later_attempt_runs_stops_its_withdrawal_and_its_refusal(
     stage: Stage, holder: Holder
 ) -> None:
-    """Attempt 1 was believed absent; its receipt comes in while attempt 2 runs, and attempt 2 is refused or throttled."""
+    """Attempt 1 was believed absent; its receipt comes in while attempt 2 runs, which is refused or throttled."""
     seq = stage.unknown("op", holder, tool="looked.up")
     assert stage.settle(seq, 1, "authorized") == "applied"
     assert holder.begin()
@@ -238,7 +237,12 @@ def test_what_stood_before_an_attempt_is_restored_when_it_is_withdrawn(stage: St
     assert begun["first_exposure"]
     assert holder.withdraw(seq, 1, firsts=True, delays=0.0) == [seq]
     row = stage.pending(seq)
-    assert (row["state"], row["first_sent_at"], row["resend_until"], row["contract_id"]) == ("authorized", None, None, None)
+    assert (row["state"], row["first_sent_at"], row["resend_until"], row["contract_id"]) == (
+        "authorized",
+        None,
+        None,
+        None,
+    )
     assert row["not_sent"] == 1
     assert holder.begin()
     assert holder.record_unknown(seq, 2, steps="resend", delays=0.0) == [seq]
@@ -262,7 +266,9 @@ def test_a_throttle_keeps_the_age_of_a_key_and_only_a_first_attempt_that_never_l
     assert stage.pending(seq)["first_sent_at"] == (None if not_sent else first)
 
 
-def test_a_refusal_of_a_resend_never_rejects_what_an_earlier_attempt_may_have_done(stage: Stage, holder: Holder) -> None:
+def test_a_refusal_of_a_resend_never_rejects_what_an_earlier_attempt_may_have_done(
+    stage: Stage, holder: Holder
+) -> None:
     seq = stage.unknown("op", holder)
     assert act(stage, RETRY, "op") == "unknown"
     assert [row["attempt"] for row in holder.begin() or []] == [2]
@@ -440,7 +446,9 @@ def test_an_approval_is_valid_as_long_as_it_says_and_never_longer_than_the_inten
     assert {stage.outcome(seq)["cause"] for seq in (short, long)} == {"expired"}
 
 
-def test_another_policy_asks_again_and_an_old_approval_does_not_shorten_the_new_one(stage: Stage, holder: Holder) -> None:
+def test_another_policy_asks_again_and_an_old_approval_does_not_shorten_the_new_one(
+    stage: Stage, holder: Holder
+) -> None:
     clock = Clock(stage.database)
     seq = stage.put("op", "approved")
     approve(stage, "op", expires_at=stage.value("select outbox.now() + interval '100 seconds'"))
@@ -625,7 +633,7 @@ def test_whatever_is_unknown_is_in_doubt_with_a_date(stage: Stage, holder: Holde
     stage.holder().taken()
     stage.witness(stage.put("admitted"), "receipt")
     rows = stage.rows(
-        "select p.seq, d.next_at, d.step from outbox.pending p left join outbox.doubt d using (seq) where p.state = 'unknown'"
+        "select d.next_at, d.step from outbox.pending p left join outbox.doubt d using (seq) where p.state = 'unknown'"
     )
     assert len(rows) == 3
     assert all(row["next_at"] is not None and row["step"] == "look" for row in rows)
@@ -671,7 +679,9 @@ def test_a_chore_is_one_callers_per_period(stage: Stage) -> None:
 
     def claims() -> list[bool]:
         return [
-            stage.as_role(role).execute(RELAY["claim_chore"], {"name": "sweep", "every_seconds": 60}).fetchall()[0]["mine"]
+            stage.as_role(role)
+            .execute(RELAY["claim_chore"], {"name": "sweep", "every_seconds": 60})
+            .fetchall()[0]["mine"]
             for role in daemons
         ]
 

@@ -106,7 +106,7 @@ def test_an_unusual_session_writes_and_works_like_any_other(deceived: Stage, set
     if setting.startswith("standard_conforming") and version >= 190000:
         pytest.skip("it cannot be switched off any more")
     writer.execute(f"set {setting}".encode())
-    operation_id = setting.split()[0]
+    operation_id = setting.partition(" ")[0]
     writer.execute(insert_intent(dict(intent(operation_id))), intent(operation_id))
     (answer,) = writer.execute("select state from outbox.get_operation('acme', %s)", [operation_id]).fetchall()
     assert answer == {"state": "authorized"}

@@ -1,6 +1,5 @@
 """Where an intent goes: every way of writing it, every lane, every order, and who is told."""
 
-import hashlib
 from collections.abc import Iterator
 from typing import Any, LiteralString
 
@@ -13,7 +12,17 @@ from psycopg import sql as composing
 from outbox.digest import intent_digest
 from tests.support.stage import KEYED, REPEATABLE, Clock, Connection, Holder, Row, Stage
 
-COLUMNS = "tenant_id operation_id tool resource arguments expected_version ordering_key principal_id digest".split()
+COLUMNS = [
+    "tenant_id",
+    "operation_id",
+    "tool",
+    "resource",
+    "arguments",
+    "expected_version",
+    "ordering_key",
+    "principal_id",
+    "digest",
+]
 
 
 def intents(count: int = 20) -> list[Row]:
@@ -30,9 +39,14 @@ def intents(count: int = 20) -> list[Row]:
             "ordering_key": None if n % 4 else f"key-{n % 8}",
             "principal_id": "svc",
         }
-        stated = [row[name] for name in "tenant_id operation_id tool resource expected_version arguments".split()]
-        rows.append(row | {"digest": intent_digest(*stated)})
+        rows.append(signed(row))
     return rows
+
+
+def signed(row: Row) -> Row:
+    """The row with the digest of what it states."""
+    stated = ("tenant_id", "operation_id", "tool", "resource", "expected_version", "arguments")
+    return row | {"digest": intent_digest(*[row[name] for name in stated])}
 
 
 NAMES = composing.SQL(", ").join(map(composing.Identifier, COLUMNS))
@@ -45,9 +59,6 @@ def values(rows: list[Row]) -> list[Any]:
 
 def statement(text: LiteralString, rows: int) -> composing.Composed:
     return composing.SQL(text).format(names=NAMES, values=composing.SQL(", ").join([VALUES] * rows))
-
-
-TYPES = "tenant_id text, operation_id text, tool text, resource text, arguments text, expected_version text, ordering_key text"
 
 
 def one_by_one(connection: Connection, rows: list[Row]) -> None:
@@ -155,12 +166,9 @@ def test_one_wrong_digest_writes_nothing(stage: Stage, write: Any) -> None:
 def test_one_unknown_tool_writes_nothing_and_says_what_to_do(stage: Stage, write: Any) -> None:
     stage.register()
     rows = intents(3)
-    rows[1]["tool"] = "stock.sett"
-    rows[1]["digest"] = hashlib.sha256(b"").digest()
-    stated = [rows[1][name] for name in "tenant_id operation_id tool resource expected_version arguments".split()]
-    rows[1]["digest"] = intent_digest(*stated)
+    rows[1] = signed(rows[1] | {"tool": "stock.sett"})
     writer = stage.as_role("writer")
-    with pytest.raises(psycopg.Error, match="unknown tool stock.sett") as refusal, writer.transaction():
+    with pytest.raises(psycopg.Error, match=r"unknown tool stock\.sett") as refusal, writer.transaction():
         write(writer, rows)
     assert refusal.value.sqlstate == "OB404"
     assert "outbox apply" in str(refusal.value.diag.message_hint)
@@ -192,10 +200,7 @@ def test_a_purged_id_is_not_free(buried: Stage, write: Any) -> None:
 
 
 def test_a_purged_id_of_another_tenant_is_free(buried: Stage) -> None:
-    rows = [row | {"tenant_id": "tenant-9"} for row in intents(1)]
-    stated = [rows[0][name] for name in "tenant_id operation_id tool resource expected_version arguments".split()]
-    rows[0]["digest"] = intent_digest(*stated)
-    many_rows(buried.as_role("writer"), rows)
+    many_rows(buried.as_role("writer"), [signed(row | {"tenant_id": "tenant-9"}) for row in intents(1)])
     assert [row["operation_id"] for row in placed(buried)] == ["op-0"]
 
 
@@ -238,8 +243,8 @@ def test_every_hash_has_a_lane(stage: Stage, hashed: int, lanes: int) -> None:
     """abs() of the smallest integer is an error: one writer in so many billions would fail."""
     with stage.admin.transaction(force_rollback=True):
         stage.admin.execute(
-            f"create or replace function outbox.ordering_hash(tenant_id text, key text) returns bigint language sql immutable"
-            f" as 'select ({hashed})::bigint'".encode()
+            "create or replace function outbox.ordering_hash(tenant_id text, key text) returns bigint"
+            f" language sql immutable as 'select ({hashed})::bigint'".encode()
         )
         assert stage.value("select outbox.lane_of(%s, 'acme', 'key')", lanes) == (hashed & (2**63 - 1)) % lanes
 
@@ -334,10 +339,13 @@ def begun(holder: Holder) -> list[int]:
 
 
 def _success(seq: int) -> dict[str, Any]:
-    nothing = dict.fromkeys(
-        "causes wire_digests statuses excerpts request_ids peers receipts external_ids sent_keys".split(), [None]
-    )
-    return nothing | {"seqs": [seq], "attempts": [1], "states": ["succeeded"], "for_alls": [False]}
+    names = "causes wire_digests statuses excerpts request_ids peers receipts external_ids sent_keys"
+    return {name: [None] for name in names.split(" ")} | {
+        "seqs": [seq],
+        "attempts": [1],
+        "states": ["succeeded"],
+        "for_alls": [False],
+    }
 
 
 def test_a_key_that_a_person_lets_pass_blocks_no_longer(stage: Stage) -> None:
@@ -353,7 +361,7 @@ def test_a_key_that_a_person_lets_pass_blocks_no_longer(stage: Stage) -> None:
 
 @pytest.mark.parametrize("end", ["receipt", "settled", "ended"])
 def test_where_an_attempt_may_land_late_its_successor_waits_until_it_cannot(stage: Stage, end: str) -> None:
-    """A repeatable tool: attempt 1 is lost, the operation ends by attempt 2, and then attempt 1 lands over the next value."""
+    """Repeatable: attempt 1 is lost, the operation ends by attempt 2, and attempt 1 lands over the next value."""
     stage.register(**REPEATABLE)
     clock = Clock(stage.database)
     holder = stage.holder().taken(3600)

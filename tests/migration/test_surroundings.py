@@ -30,16 +30,16 @@ def test_the_defaults_of_a_database_do_not_change_the_schema(
     empty_database.rows(
         "create function impostors.sha256(bytea) returns bytea language sql immutable as 'select ''''::bytea'"
     )
-    empty_database.rows(f"alter database {empty_database.name} set {default}")  # type: ignore[arg-type]
+    empty_database.rows(f"alter database {empty_database.name} set {default}")
     migrate.upgrade(empty_database.dsn)
-    empty_database.rows(f"alter database {empty_database.name} reset all")  # type: ignore[arg-type]
+    empty_database.rows(f"alter database {empty_database.name} reset all")
     assert dump(empty_database) == dump(database)
 
 
 def test_who_waited_for_another_migration_sees_its_work_also_where_snapshots_are_old(empty_database: Database) -> None:
     """Under SERIALIZABLE by default the waiting one would have taken its snapshot before the other committed."""
     name = empty_database.name
-    empty_database.rows(f"alter database {name} set default_transaction_isolation = serializable")  # type: ignore[arg-type]
+    empty_database.rows(f"alter database {name} set default_transaction_isolation = serializable")
     program = "import sys; from outbox import migrate; print(migrate.upgrade(sys.argv[1]).before)"
     command = [sys.executable, "-c", program, empty_database.dsn]
     with empty_database.connect() as gate:

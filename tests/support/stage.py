@@ -189,12 +189,14 @@ class Stage:
         receiver_id = self.rows("select receiver_id from outbox.receiver where name = %s", receiver)
         if not receiver_id:
             receiver_id = operator.execute(
-                "insert into outbox.receiver (name, transport, lanes, config) values (%s, 'http', %s, '{}') returning receiver_id",
+                "insert into outbox.receiver (name, transport, lanes, config) values (%s, 'http', %s, '{}')"
+                " returning receiver_id",
                 [receiver, lanes],
             ).fetchall()
             operator.execute(
                 "insert into outbox.lane (receiver_id, lane, fence)"
-                " select %s, n, outbox.fence_of((select era from outbox.instance), 0) from generate_series(0, %s - 1) n",
+                " select %s, n, outbox.fence_of((select era from outbox.instance), 0)"
+                " from generate_series(0, %s - 1) n",
                 [receiver_id[0]["receiver_id"], lanes],
             )
         (contract,) = operator.execute(
@@ -205,7 +207,7 @@ class Stage:
             "name": tool,
             "receiver_id": receiver_id[0]["receiver_id"],
             **contract,
-            **(KEYED if not numbers else numbers),
+            **(numbers or KEYED),
         }
         insert(operator, "tool", columns)
         return int(receiver_id[0]["receiver_id"])
@@ -431,7 +433,7 @@ def empty(database: Database) -> None:
         for name in names:
             connection.execute(composing.SQL("delete from {}").format(name))
         connection.execute(
-            "select setval(c.oid, 1, false) from pg_class c where c.relkind = 'S' and c.relnamespace = 'outbox'::regnamespace"
+            "select setval(oid, 1, false) from pg_class where relkind = 'S' and relnamespace = 'outbox'::regnamespace"
         )
         connection.execute(
             """
@@ -460,7 +462,8 @@ def insert_intent(columns: dict[str, Any]) -> composing.Composed:
     others = sorted(columns.keys() - {"tenant_id", "operation_id", "tool"})
     return composing.SQL(
         "insert into outbox.intent (tenant_id, operation_id, tool, digest, {})"
-        " values (%(tenant_id)s, %(operation_id)s, %(tool)s, outbox.intent_digest(%(tenant_id)s, %(operation_id)s, %(tool)s,"
+        " values (%(tenant_id)s, %(operation_id)s, %(tool)s,"
+        " outbox.intent_digest(%(tenant_id)s, %(operation_id)s, %(tool)s,"
         " %(resource)s, %(expected_version)s, %(arguments)s), {})"
     ).format(
         composing.SQL(", ").join(map(composing.Identifier, others)),
