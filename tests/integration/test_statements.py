@@ -28,8 +28,8 @@ RUN_BY: dict[str, tuple[Role, ...]] = {
 }
 # What approvers run, of what operators run.
 APPROVERS = {"approve", "revoke"}
-# The demo brings a database of its own, and is its superuser.
-OWNERS = {"demo"}
+# The demo brings a database of its own and is its superuser; an inbox lies in somebody else's database.
+OWNERS = {"demo", "inbox"}
 # What runs in another database: tests/integration/test_inbox.py tries it there.
 ELSEWHERE = {"inbox"}
 
@@ -42,6 +42,7 @@ def shared(postgres: Cluster, template: Database) -> Iterator[Stage]:
         stage.register()
         for statement in ("create_orders", "allow_service"):
             stage.admin.execute(sql.load("demo")[statement])
+        stage.admin.execute(sql.script("inbox/schema").encode())
         yield stage
 
 
