@@ -32,7 +32,7 @@ class _Idle:
 
 
 class Connections:
-    """The connections of one receiver, by DSN: tenants may have databases of their own. Opens none before it is asked."""
+    """The connections of one receiver, by DSN: tenants may have their own databases. Opens none before it is asked."""
 
     def __init__(self, name: str, idle_max: int, clock: Callable[[], float] = boottime) -> None:
         self._application = f"outbox receiver {name}"[:63]
