@@ -57,7 +57,7 @@ grant insert on outbox.outcome, outbox.attempt, outbox.landing, outbox.doubt to 
 grant update, delete on outbox.doubt to outbox_relay;
 grant update (circuit_opened_at, circuit_reason, circuit_retry_at, circuit_probes) on outbox.receiver to outbox_relay;
 grant insert, update, delete on outbox.member to outbox_relay, outbox_reconciler;
-grant execute on function outbox.timeline() to outbox_relay, outbox_reconciler;
+grant execute on function outbox.timeline(), outbox.database_oid() to outbox_relay, outbox_reconciler;
 grant execute on function outbox.take(int, int, uuid, uuid, interval), outbox.enter_era(bigint, int), outbox.sweep_era(int), outbox.claim_chore(text, interval),
   outbox.expire(int), outbox.redecide(int),
   outbox.doubt_upsert(bigint, int, int, int, timestamptz, interval, outbox.step, timestamptz, boolean, boolean, text),

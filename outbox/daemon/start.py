@@ -59,7 +59,7 @@ class Life:
             raise DatabaseError("The DSN leads to another database than before: its instance has another id.")
         self.instance_id, self.era = facts["id"], facts["era"]
         server = {"system_identifier": facts["server_identifier"], "timeline": facts["server_timeline"]}
-        if server == {name: facts[name] for name in server} and not facts["unswept"]:
+        if server == {name: facts[name] for name in server} and not (facts["unswept"] or facts["moved"]):
             return
         await session.value("enter_era", **server)
         made_unknown = 0

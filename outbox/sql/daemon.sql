@@ -2,7 +2,7 @@
 
 -- name: read_instance
 -- Which database this is, which life of it, and what the running server says of itself.
-select n.id, n.era, n.swept_era < n.era as unswept, n.system_identifier, n.timeline, n.schema_version, n.min_daemon, s.system_identifier as server_identifier,
+select n.id, n.era, n.swept_era < n.era as unswept, n.database_oid <> outbox.database_oid() as moved, n.system_identifier, n.timeline, n.schema_version, n.min_daemon, s.system_identifier as server_identifier,
   outbox.timeline() as server_timeline, pg_is_in_recovery() as standby
 from outbox.instance n, pg_control_system() s
 

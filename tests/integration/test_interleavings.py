@@ -846,6 +846,17 @@ def test_a_known_life_is_entered_once(failed_over: Stage) -> None:
     assert era == 2
 
 
+def test_a_dump_that_was_restored_in_its_own_cluster_is_another_life(stage: Stage) -> None:
+    """Neither the cluster nor its timeline has changed, and everything since the dump is forgotten."""
+    stage.register("blind", **BLIND)
+    seq = stage.put("op", "blind")
+    assert enter_era(stage) is None
+    stage.rows("update outbox.instance set database_oid = database_oid::bigint + 1")
+    assert enter_era(stage) == 1
+    assert stage.state(seq) == "unknown"
+    assert enter_era(stage) is None
+
+
 def test_fences_of_a_new_era_are_above_every_fence_of_the_old_one(failed_over: Stage) -> None:
     holder = failed_over.holder().taken()
     assert enter_era(failed_over) is not None

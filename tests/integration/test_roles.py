@@ -87,7 +87,7 @@ DELETE: dict[Role, str] = {
     "viewer": "",
 }
 PURE = "now lp intent_digest ordering_hash lane_of"
-DAEMONS = "enter_era sweep_era timeline claim_chore expire redecide witness"
+DAEMONS = "enter_era sweep_era timeline database_oid claim_chore expire redecide witness"
 EXECUTE: dict[Role, str] = {
     "writer": f"{PURE} as_tenant put get_operation feed",
     "relay": f"{PURE} {DAEMONS} feed_xid take doubt_upsert pause_add",

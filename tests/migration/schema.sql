@@ -192,6 +192,9 @@ CREATE FUNCTION outbox.claim_chore(p_name text, p_every interval) RETURNS boolea
     insert into outbox.chore as c (name, next_at) values (p_name, outbox.now() + p_every)
     on conflict (name) do update set next_at = excluded.next_at where c.next_at <= outbox.now() returning 1)
   select exists (select from c) $$;
+CREATE FUNCTION outbox.database_oid() RETURNS oid
+    LANGUAGE sql STABLE
+    RETURN (SELECT d.oid FROM pg_database d WHERE (d.datname = current_database()));
 CREATE FUNCTION outbox.doubt_upsert(p_seq bigint, p_receiver_id integer, p_lane integer, p_attempt integer, p_exposed_at timestamp with time zone, p_settle interval, p_step outbox.step, p_next_at timestamp with time zone, p_accepted boolean, p_no_resend boolean, p_reason text) RETURNS void
     LANGUAGE sql
     AS $$
@@ -236,14 +239,14 @@ begin
     raise exception 'outbox.enter_era must run under READ COMMITTED' using errcode = '25001';
   end if;
   select * into life from outbox.instance for update;
-  if life.system_identifier = p_system_identifier and life.timeline = p_timeline then
+  if life.system_identifier = p_system_identifier and life.timeline = p_timeline and life.database_oid = outbox.database_oid() then
     return false;
   end if;
   if ((select s.system_identifier from pg_control_system() s), outbox.timeline())
      is distinct from (p_system_identifier, p_timeline) then
     raise exception 'this is not the database that the caller describes' using errcode = 'OB409';
   end if;
-  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1,
+  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, database_oid = outbox.database_oid(), era = era + 1,
     era_seq = coalesce((select max(i.seq) from outbox.intent i), 0);
   perform outbox.keep_feed_order();
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
@@ -1358,6 +1361,7 @@ CREATE TABLE outbox.instance (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     system_identifier bigint NOT NULL,
     timeline integer NOT NULL,
+    database_oid oid NOT NULL,
     era bigint DEFAULT 1 NOT NULL,
     swept_era bigint DEFAULT 1 NOT NULL,
     era_seq bigint DEFAULT 0 NOT NULL,
@@ -1708,6 +1712,9 @@ REVOKE ALL ON FUNCTION outbox.check_tenant(p_tenant_id text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.claim_chore(p_name text, p_every interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.claim_chore(p_name text, p_every interval) TO outbox_relay;
 GRANT ALL ON FUNCTION outbox.claim_chore(p_name text, p_every interval) TO outbox_reconciler;
+REVOKE ALL ON FUNCTION outbox.database_oid() FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.database_oid() TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.database_oid() TO outbox_reconciler;
 REVOKE ALL ON FUNCTION outbox.doubt_upsert(p_seq bigint, p_receiver_id integer, p_lane integer, p_attempt integer, p_exposed_at timestamp with time zone, p_settle interval, p_step outbox.step, p_next_at timestamp with time zone, p_accepted boolean, p_no_resend boolean, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.doubt_upsert(p_seq bigint, p_receiver_id integer, p_lane integer, p_attempt integer, p_exposed_at timestamp with time zone, p_settle interval, p_step outbox.step, p_next_at timestamp with time zone, p_accepted boolean, p_no_resend boolean, p_reason text) TO outbox_relay;
 REVOKE ALL ON FUNCTION outbox.end_unexposed(held outbox.pending, p_cause text, p_by text) FROM PUBLIC;

@@ -88,6 +88,8 @@ class Cluster:
             )
             if template:
                 _copy_role_settings(connection, template.name, made.name)
+        if template:
+            made.rows("update outbox.instance set database_oid = outbox.database_oid()")  # a copy, not a restored dump
         try:
             yield made
         finally:

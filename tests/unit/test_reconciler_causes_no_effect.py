@@ -33,6 +33,7 @@ WRITTEN = {"outbox.doubt", "outbox.landing", "outbox.member"}
 CALLED = {
     "allow_resend",
     "claim_chore",
+    "database_oid",
     "enter_era",
     "expire",
     "forget",

@@ -16,6 +16,7 @@ create table outbox.instance (
   id uuid not null default gen_random_uuid(),
   system_identifier bigint not null,
   timeline int not null,
+  database_oid oid not null, -- a dump that is restored beside, or in place of, this database is another one
   era bigint not null default 1 check (era between 1 and 4194303),
   swept_era bigint not null default 1 check (swept_era <= era), -- until it is this era, no lane can be taken: outbox.sweep_era()
   era_seq bigint not null default 0, -- the last intent that was there when this era began: what came later was never exposed before it

@@ -92,6 +92,9 @@ end $$;
 create function outbox.timeline() returns int language sql volatile
   as $$ select case when not pg_is_in_recovery() then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int end $$;
 
+create function outbox.database_oid() returns oid language sql stable
+  return (select d.oid from pg_catalog.pg_database d where d.datname = current_database());
+
 -- The feed orders ends by stored transaction ids. After a logical restore the new cluster may be younger than what is stored: from now
 -- on ids are stored shifted beyond the last one, so that the order goes on and every cursor stays good.
 create function outbox.keep_feed_order() returns void language plpgsql volatile as $$
@@ -123,14 +126,14 @@ begin
     raise exception 'outbox.enter_era must run under READ COMMITTED' using errcode = '25001';
   end if;
   select * into life from outbox.instance for update;
-  if life.system_identifier = p_system_identifier and life.timeline = p_timeline then
+  if life.system_identifier = p_system_identifier and life.timeline = p_timeline and life.database_oid = outbox.database_oid() then
     return false;
   end if;
   if ((select s.system_identifier from pg_control_system() s), outbox.timeline())
      is distinct from (p_system_identifier, p_timeline) then
     raise exception 'this is not the database that the caller describes' using errcode = 'OB409';
   end if;
-  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, era = era + 1,
+  update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, database_oid = outbox.database_oid(), era = era + 1,
     era_seq = coalesce((select max(i.seq) from outbox.intent i), 0);
   perform outbox.keep_feed_order();
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,

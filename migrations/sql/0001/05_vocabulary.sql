@@ -13,5 +13,5 @@ begin
       (select string_agg(quote_literal(name), ', ' order by name) from outbox.cause));
   end loop;
 end $$;
-insert into outbox.instance (system_identifier, timeline, schema_version, min_daemon)
-  select s.system_identifier, outbox.timeline(), 1, 1 from pg_control_system() s;
+insert into outbox.instance (system_identifier, timeline, database_oid, schema_version, min_daemon)
+  select s.system_identifier, outbox.timeline(), outbox.database_oid(), 1, 1 from pg_control_system() s;
