@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, LiteralString
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -219,6 +220,18 @@ def test_an_act_on_one_operation_reads_that_operation(burst: Stage, act: str) ->
     with connection.transaction(force_rollback=True):
         rows = assert_reads_at_most(connection, 20, lambda: connection.execute(statement).fetchall())
     assert len(rows) == 1
+
+
+def test_claiming_doubts_reads_what_is_due(burst: Stage) -> None:
+    due = burst.rows("select seq from outbox.doubt order by seq limit 10")
+    burst.rows("update outbox.doubt set next_at = 'infinity' where seq > %s", due[-1]["seq"])
+    reconciler = burst.as_role("reconciler")
+    claim = {"receiver_ids": [1], "places": [50], "claim": uuid4(), "claim_seconds": 60}
+    with reconciler.transaction(force_rollback=True):
+        rows = assert_reads_at_most(
+            reconciler, 100, lambda: reconciler.execute(sql.load("reconcile")["claim_doubt"], claim).fetchall()
+        )
+    assert len(rows) == 10
 
 
 def test_a_row_that_waits_for_its_predecessors_costs_an_index_probe(holder: Holder) -> None:
