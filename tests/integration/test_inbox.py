@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -120,7 +121,7 @@ def test_another_request_under_the_same_key_is_a_mismatch_and_shows_no_receipt(c
 def test_two_attempts_at_once_have_one_effect(callers: Callers, inbox: Inbox) -> None:
     asked = f'{{"quantity":1,"wait_for":{LOCK}}}'
     with inbox.holding(LOCK):
-        calls = [callers.start(lambda number=number: callers.receive(asked, attempt=number)) for number in (1, 2)]
+        calls = [callers.start(partial(callers.receive, asked, attempt=number)) for number in (1, 2)]
         # One waits in its handler, the other for the one.
         callers.until_waiting(2)
     assert sorted(call.result()["said"] for call in calls) == ["effect", "repeated"]

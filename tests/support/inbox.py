@@ -55,6 +55,8 @@ begin
     raise exception 'closed today' using errcode = 'OB422';
   elsif said ? 'raise' then
     raise exception 'as you asked' using errcode = said ->> 'raise', detail = 'what only we may know';
+  elsif said ? 'warn' then
+    raise warning 'stock is low';
   elsif said ? 'break_at_commit' then
     insert into promise values (place, -1);
   end if;
@@ -168,8 +170,11 @@ class Proxy:
     """Between a receiver and its database. What it does to the answer of the next call is up to the test."""
 
     def __init__(self, dsn: str) -> None:
-        self.next: Literal["pass", "lose", "hang", "cut"] = "pass"
+        self.next: Literal["pass", "lose", "hang", "cut", "stall"] = "pass"
         self.calls = 0
+        self.passed = 0
+        """How many bytes went up."""
+        self.stalled, self.go_on, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._dsn = conninfo_to_dict(dsn)
         self._server: asyncio.Server | None = None
 
@@ -193,11 +198,11 @@ class Proxy:
             upstream = await asyncio.open_connection(host, int(port))
         mood: list[str] = []
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            await asyncio.gather(
-                self._up(reader, upstream[1], mood), self._down(upstream[0], writer, mood), return_exceptions=True
-            )
+            ways = [self._up(reader, upstream[1], mood), self._down(upstream[0], writer, mood)]
+            await asyncio.wait([asyncio.create_task(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
         for each in (writer, upstream[1]):
             each.close()
+        self.ended.set()
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mood: list[str]) -> None:
         while data := await reader.read(65_536):
@@ -207,7 +212,12 @@ class Proxy:
                 self.next = "pass"
                 if mood == ["cut"]:  # the call never arrives
                     return
+                if mood == ["stall"]:  # nobody reads on, so the sender cannot hand over the rest
+                    self.stalled.set()
+                    await self.go_on.wait()
+            self.passed += len(data)
             writer.write(data)
+            await writer.drain()
         writer.close()
 
     async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mood: list[str]) -> None:

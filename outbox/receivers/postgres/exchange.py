@@ -32,9 +32,6 @@ _BYTEA_OID: Final = 17
 _ANY_OID: Final = 0
 _TEXT, _BINARY = 0, 1
 
-# A wait for a synchronous standby that was broken off: what is committed here may not be there.
-_NOT_REPLICATED: Final = frozenset({"57014", "57P01"})
-
 # SO_LINGER on, for no time: closing discards what was not sent.
 _RESET: Final = struct.pack("ii", 1, 0)
 
@@ -89,8 +86,12 @@ class Link:
     def __init__(self, connection: psycopg.AsyncConnection[object]) -> None:
         self._connection = connection
         self.pgconn: PGconn = connection.pgconn
-        self.warned: list[str] = []
-        """The SQLSTATEs of warnings since the last call began."""
+        self.warned_at_commit = False
+        """
+        The commit of the last call warned: its wait for a synchronous standby was broken off.
+
+        Such a warning has no SQLSTATE of its own. But a call is one function, and what is said in there has a context.
+        """
         connection.add_notice_handler(self._notice)
 
     @property
@@ -117,7 +118,7 @@ class Link:
         self.pgconn.finish()
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        self.warned.append(notice.sqlstate or "")
+        self.warned_at_commit |= notice.severity_nonlocalized == "WARNING" and not notice.context
 
 
 class Exchange:
@@ -136,7 +137,7 @@ class Exchange:
         this raises, or is cancelled, the connection is to be dropped: nothing more of the statement leaves then.
         """
         self.host = link.host
-        link.warned.clear()
+        link.warned_at_commit = False
         text, names = with_numbers(statement)
         arguments = [values[name] for name in names]
         if self._gate is None:
@@ -157,7 +158,7 @@ class Exchange:
             raise Lost
         self.phase = Phase.OVER
         fault = next((_fault(result) for result in results if result.status == ExecStatus.FATAL_ERROR), None)
-        if fault is None and not _NOT_REPLICATED.isdisjoint(link.warned):
+        if fault is None and link.warned_at_commit:
             raise NotReplicated
         return Reply({}, fault) if fault is not None else Reply(_row(results))
 

@@ -140,9 +140,14 @@ begin
     raise exception 'this is the inbox %, not %', known, p_inbox using errcode = 'OB421';
   elsif current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'an inbox needs READ COMMITTED, not %', upper(current_setting('transaction_isolation')) using errcode = 'OB428';
-  elsif current_setting('synchronous_commit') = 'off' then
+  end if;
+  if current_setting('synchronous_commit') = 'off' then
     -- A crash would forget effects and tombstones that have been told already.
     perform set_config('synchronous_commit', 'on', true);
+  end if;
+  if current_setting('client_min_messages') = 'error' then
+    -- That a commit did not wait for its standby is said in a warning, and nowhere else.
+    perform set_config('client_min_messages', 'warning', true);
   end if;
 end $$;
 
