@@ -66,7 +66,7 @@ def test_a_receipt_without_words_is_a_receipt() -> None:
     assert isinstance(outcome_of(Reply(row), contract=CONTRACT, resend=True, host=None), Receipt)
 
 
-# ------------------------------------------------------------------------------------------------------------- the message
+# ---------------------------------------------------------------------------------------------------------- the message
 
 
 def test_the_digest_is_of_everything_that_is_asked_and_of_nothing_else() -> None:
@@ -111,7 +111,7 @@ def test_the_one_character_that_jsonb_cannot_hold_is_found(arguments: str, held:
         assert Message.of(TOOL, attempt(arguments=arguments)).arguments == arguments
 
 
-# ------------------------------------------------------------------------------------------------------------- letting go
+# ----------------------------------------------------------------------------------------------------------- letting go
 
 
 class Polite:
