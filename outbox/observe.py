@@ -56,6 +56,8 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "late_answer": _WARNING,
         "fenced_write": _WARNING,
         "receiver_paused": _ERROR,
+        "circuit_opened": _ERROR,
+        "circuit_closed": _INFO,
         # The reconciler.
         "look_failed": _WARNING,
         "settled": _INFO,

@@ -11,6 +11,7 @@ from outbox import crashpoints
 from outbox.errors import DatabaseUnavailable
 from outbox.lease import boottime
 from relay.begun import Begun
+from relay.breaker import Breaker
 from relay.flight import Flight
 from relay.holding import Holding
 from relay.orphans import sweep
@@ -58,6 +59,8 @@ class Claims:
         self._shared = shared
         self._flight = flight
         self._host = host
+        self.probing = False
+        """What begins right now is the one attempt that an open circuit allows."""
         self._has_bell = False
         self._sweep_seconds = SWEEP_EVERY * shared.settings.look_behind_seconds
         self._next_sweep_at = now + self._sweep_seconds
@@ -71,13 +74,22 @@ class Claims:
             self._has_bell = await self._set_bell(idle=False)
         self._flight.pump()
         await self._sweep()
-        begun = await self._begin_due() + await self._begin_behind() + await self._begin_frontier()
+        breaker = self._host.service.breaker
+        await breaker.tell(self._shared.store)
+        if breaker.is_open:
+            begun = await self._probe(breaker)
+        else:
+            begun = await self._begin_due() + await self._begin_behind() + await self._begin_frontier()
         await self._mind_the_bell()
         return begun
 
     def next_step_at(self) -> float:
         """When there may be something to begin, if nobody wakes the lane before."""
         now = boottime()
+        if self._host.service.breaker.is_open:
+            later = now + self._shared.settings.poll_seconds
+            retry_at = self._host.service.breaker.circuit.retry_at
+            return min(later, retry_at) if retry_at > now else later
         if self._room() == 0:
             # Whoever ends an attempt wakes the lane; a lane that may not begin for another reason asks again.
             pace = self._flight.pace
@@ -99,7 +111,25 @@ class Claims:
                 return 0
             room += ahead
         room = min(room, flight.pace.room(boottime()) - flight.waiting, settings.batch_max, self._shared.room)
+        if service.breaker.is_open:
+            room = min(room, int(self.probing))
         return 0 if self._host.closing else max(0, room)
+
+    async def _probe(self, breaker: Breaker) -> int:
+        """Begin one attempt while the circuit is open, if the right to it is ours or can be had."""
+        if self._flight.free_slots <= 0 or not await breaker.may_probe(self._shared.store):
+            return 0
+        self.probing = True
+        try:
+            # In turns: one that fails by itself must not be every probe, and a new one may cost a person's time.
+            ways = [self._begin_due, self._begin_behind, self._begin_frontier]
+            for begin in reversed(ways) if breaker.circuit.probes % 2 else ways:
+                if begun := await begin():
+                    return begun
+            return 0
+        finally:
+            self.probing = False
+            breaker.circuit.release()
 
     async def _begin_due(self) -> int:
         room = self._room()
@@ -165,6 +195,9 @@ class Claims:
         begun = [Begun.of(row, sent_at) for row in rows if row["seq"] is not None]
         if begun:
             crashpoints.reach("after_begin")
+            if self.probing:
+                self._host.service.breaker.circuit.began(begun[0].seq)
+                self._shared.meters.count("probes", receiver=self._holding.receiver)
             self._shared.meters.count("begun", len(begun), receiver=self._holding.receiver)
             await self._host.take_on(begun)
         return rows

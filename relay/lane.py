@@ -66,6 +66,9 @@ class Lane:
             recording = group.create_task(self.recorder.run())
             while not self.closing:
                 await self._turn()
+            # A begin that was on its way while the lane was being closed has been heard of by now.
+            self.drained.clear()
+            self._check_drained()
             await self.drained.wait()
             recording.cancel()
 
@@ -132,6 +135,12 @@ class Lane:
             self.claims.position.ring(seq)
         self.wake.set()
 
+    def circuit_changed(self) -> None:
+        """The receiver is left alone: what waits is not sent. Or it answers again: there may be something to begin."""
+        if self.service.breaker.is_open:
+            self.flight.dismiss(NotSent(reason="the receiver is left alone: its circuit is open"))
+        self.ring()
+
     async def settle(self) -> None:
         """Wait until everything that was begun is recorded: for one step at a time, without `run`."""
         while self.flight.open:
@@ -155,6 +164,8 @@ class Lane:
                 self.flight.add(Bound(begun=row, pinned=pinned, in_force=in_force))
         if self.lost:
             self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent"))
+        elif self.service.breaker.is_open and not self.claims.probing:
+            self.circuit_changed()  # while these were begun
 
     def _scene_of(self, service: Service) -> Scene:
         holding = self.holding
@@ -172,6 +183,7 @@ class Lane:
         transition, receiver = finished.transition, self.holding.receiver
         if transition.alarm:
             self._alarm(finished)
+        self.service.breaker.heard(finished.begun.seq, finished.outcome)
         if self.service.faults.heard(finished.begun.seq, blames_us=transition.pause_receiver):
             self._hub.pause(receiver, "the receiver refused our credential several times in a row")
         if transition.lease_lost:
@@ -212,6 +224,7 @@ class Lane:
         self._drop(begun.seq)
 
     def _drop(self, seq: int) -> None:
+        self.service.breaker.circuit.dropped(seq)
         self.flight.forget(seq)
         self.flight.abandoned.add(seq)
         self._check_drained()

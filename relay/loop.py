@@ -10,6 +10,8 @@ from outbox.lease import boottime
 from outbox.observe import emit
 from outbox.registry import Registry, read_registry
 from outbox.store import Store
+from relay.breaker import WATCH_SECONDS
+from relay.circuit import RIGHT_SECONDS, Change
 from relay.doorbell import Doorbell
 from relay.lane import Lane
 from relay.leases import Leases
@@ -30,7 +32,7 @@ class Relay:
     def __init__(
         self, shared: Shared, lease_store: Store, member: Member, heart: Heart, open_receiver: OpenReceiver
     ) -> None:
-        self.services = Services(member.receivers, open_receiver)
+        self.services = Services(member.receivers, open_receiver, self._circuit_changed)
         self.leases = Leases(lease_store, member, heart, shared, self)
         self.lanes: dict[Lane, asyncio.Task[None] | None] = {}
         """Every lane with something to do: held ones, and lost ones whose last answers are on their way."""
@@ -49,7 +51,12 @@ class Relay:
     async def run(self, stopping: Stopping, doorbell: Doorbell | None = None) -> bool:
         """Work until asked to stop; True if everything that was heard is recorded. Raises as `read_registry`."""
         await self.read_registry()
-        work: list[Callable[[], Awaitable[float]]] = [self._keep, self._follow_registry, self._do_chores]
+        work: list[Callable[[], Awaitable[float]]] = [
+            self._keep,
+            self._follow_registry,
+            self._do_chores,
+            self._watch_circuits,
+        ]
         async with asyncio.TaskGroup() as group:
             self._group = group
             helpers = [group.create_task(_repeat(each)) for each in work]
@@ -93,6 +100,8 @@ class Relay:
                 lane.close()
             elif service is not lane.service:
                 lane.serve(service)
+        # Before anything begins: others may know that a receiver is not there.
+        await self._watch_circuits()
 
     # ------------------------------------------------------------------------------------------------------- its parts
 
@@ -136,6 +145,30 @@ class Relay:
             del self._pauses[receiver]
             self._shared.meters.count("receivers_paused", receiver=receiver)
             emit("receiver_paused", receiver=receiver, reason=reason)
+
+    async def _watch_circuits(self) -> float:
+        """Take in what other relays and people have done to circuits, and keep the right of our own probes."""
+        store, breakers = self._shared.store, {one.receiver_id: one.breaker for one in self.services.by_name.values()}
+        probing = [receiver_id for receiver_id, breaker in breakers.items() if breaker.circuit.probing]
+        if probing:
+            await store.dicts("renew_probes", receiver_ids=probing, right_seconds=RIGHT_SECONDS)
+        marks, read_at = {receiver_id: breaker.mark() for receiver_id, breaker in breakers.items()}, boottime()
+        for row in await store.dicts("circuits", receiver_ids=list(breakers)):
+            breakers[row["receiver_id"]].learn(row, marks[row["receiver_id"]], read_at)
+        is_open = any(breaker.is_open for breaker in breakers.values())
+        return boottime() + (WATCH_SECONDS if is_open else self._shared.settings.heartbeat_seconds)
+
+    def _circuit_changed(self, receiver: str, change: Change, reason: str) -> None:
+        meters = self._shared.meters
+        meters.put("circuit_open", int(change is not Change.CLOSED), receiver=receiver)
+        if change is Change.OPENED:
+            meters.count("circuits_opened", receiver=receiver)
+            emit("circuit_opened", receiver=receiver, reason=reason)
+        elif change is Change.CLOSED:
+            emit("circuit_closed", receiver=receiver, reason=reason)
+        for lane in self.lanes:
+            if lane.holding.receiver == receiver:
+                lane.circuit_changed()
 
     # ---------------------------------------------------------------------------------------------------------- the end
 

@@ -17,8 +17,11 @@ METRICS: Final = (
     Metric("made_unknown", "Attempts of an earlier holder that a takeover made unknown.", ("receiver",)),
     Metric("alarms", "Things that people must look at.", ("cause",)),
     Metric("receivers_paused", "Receivers that refused our credential several times in a row.", ("receiver",)),
+    Metric("circuits_opened", "Receivers left alone, as several attempts in a row met nobody.", ("receiver",)),
+    Metric("probes", "Single attempts at a receiver that is left alone.", ("receiver",)),
     Metric("rings", "Times that this relay was woken by a writer or by somebody's decision."),
     Metric("attempt_seconds", "From the begin of an attempt until its answer.", ("receiver",), kind="histogram"),
     Metric("lanes_held", "Lanes held.", ("receiver",), kind="gauge"),
+    Metric("circuit_open", "1 while a receiver is left alone.", ("receiver",), kind="gauge"),
     Metric("in_flight", "Attempts that were begun and are not recorded yet.", ("receiver",), kind="gauge"),
 )

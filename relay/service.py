@@ -8,6 +8,7 @@ from outbox.daemon import ClockWatch
 from outbox.guarantee import guarantee
 from outbox.receivers import Receiver
 from outbox.registry import ReceiverEntry
+from relay.breaker import Breaker, Told
 from relay.share import Pace, slots
 
 # So many refusals of our credential in a row, over different operations and without any other answer between, are not
@@ -36,7 +37,7 @@ class Faults:
 class Service:
     """What the lanes of one receiver share. A changed configuration makes a new one."""
 
-    def __init__(self, entry: ReceiverEntry, tools: Iterable[Wiring], receiver: Receiver) -> None:
+    def __init__(self, entry: ReceiverEntry, tools: Iterable[Wiring], receiver: Receiver, told: Told) -> None:
         self.receiver_id = entry.receiver_id
         self.name = entry.name
         self.lanes = entry.lanes
@@ -44,6 +45,7 @@ class Service:
         self.config: ReceiverConfig = entry.config
         self.receiver = receiver
         self.faults = Faults()
+        self.breaker = Breaker(entry.receiver_id, told)
         self.use(tools)
 
     def use(self, tools: Iterable[Wiring]) -> None:

@@ -1,6 +1,7 @@
 """The receivers that this relay serves, as the registry has them now."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from outbox.contract import ReceiverConfig
@@ -9,21 +10,25 @@ from outbox.lease import boottime
 from outbox.observe import emit
 from outbox.receivers import Receiver
 from outbox.registry import ReceiverEntry, Registry
+from relay.circuit import Change
 from relay.service import Service
 
 # A replaced receiver keeps its connections until the attempts that still use it have ended for certain.
 _RETIRED_SECONDS: Final = 60.0
 
 OpenReceiver = Callable[[str, ReceiverConfig], Receiver]
+CircuitTold = Callable[[str, Change, str], None]
+"""Hears of which receiver the circuit opened or closed, and why."""
 
 
 class Services:
     """Receivers by name. `names` None: all of them."""
 
-    def __init__(self, names: tuple[str, ...] | None, open_receiver: OpenReceiver) -> None:
+    def __init__(self, names: tuple[str, ...] | None, open_receiver: OpenReceiver, told: CircuitTold) -> None:
         self.by_name: dict[str, Service] = {}
         self._names = names
         self._open = open_receiver
+        self._told = told
         self._entries: dict[str, ReceiverEntry] = {}
         self._refused: set[str] = set()
         self._retired: list[tuple[float, Receiver]] = []
@@ -51,7 +56,7 @@ class Services:
             self._refused.discard(name)
             if (old := self.by_name.get(name)) is not None:
                 self._retire(old)
-            self.by_name[name] = Service(entry, tools, receiver)
+            self.by_name[name] = Service(entry, tools, receiver, partial(self._told, name))
             self._entries[name] = entry
 
     async def close_retired(self, *, all_of_them: bool = False) -> None:

@@ -25,9 +25,9 @@ select %(receiver_id)s, k.lane, outbox.fence_of(n.era, 0) from outbox.instance n
 on conflict do nothing
 
 -- name: update_receiver
--- A receiver that is configured anew. Never its lanes.
+-- A receiver that is configured anew. Never its lanes. Whether it answers under this configuration is to be seen.
 update outbox.receiver set transport = %(transport)s, doorbell = %(doorbell)s, config = %(config)s::jsonb, applied_at = outbox.now(),
-  applied_by = %(by)s where receiver_id = %(receiver_id)s
+  applied_by = %(by)s, circuit_opened_at = null, circuit_reason = null, circuit_probes = 0, circuit_retry_at = null where receiver_id = %(receiver_id)s
 
 -- name: find_contract
 -- A version that says exactly this, however old.

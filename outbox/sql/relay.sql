@@ -260,3 +260,36 @@ where not exists (select from outbox.evidence e
 -- name: pause_receiver
 -- Begin nothing more for a receiver that refuses our credential, until a person lets it go on.
 select outbox.pause_add('receiver', %(receiver)s, %(by)s, %(reason)s) as paused
+
+-- name: circuits
+-- Which receivers are left alone, and for how much longer.
+select r.receiver_id, r.circuit_opened_at is not null as open, r.circuit_probes as probes, r.circuit_reason as reason,
+  coalesce(greatest(extract(epoch from r.circuit_retry_at - outbox.now()), 0), 0)::float8 as retry_in_seconds
+from outbox.receiver r where r.receiver_id = any(%(receiver_ids)s::int[])
+
+-- name: open_circuit
+-- Leave a receiver alone for a while. The first time unless somebody else has said so already; again only while it is open.
+update outbox.receiver r set circuit_opened_at = coalesce(r.circuit_opened_at, outbox.now()), circuit_reason = %(reason)s,
+  circuit_probes = %(probes)s, circuit_retry_at = outbox.now() + %(retry_seconds)s * interval '1 second'
+where r.receiver_id = %(receiver_id)s and (r.circuit_opened_at is not null) = %(again)s
+
+-- name: close_circuit
+-- It answers again.
+update outbox.receiver r set circuit_opened_at = null, circuit_reason = null, circuit_probes = 0, circuit_retry_at = null
+where r.receiver_id = %(receiver_id)s and r.circuit_opened_at is not null
+
+-- name: claim_probe
+-- The right to make one probe, given to one relay at a time; to the others, how it stands.
+with mine as (
+  update outbox.receiver r set circuit_retry_at = outbox.now() + %(right_seconds)s * interval '1 second'
+  where r.receiver_id = %(receiver_id)s and r.circuit_opened_at is not null and r.circuit_retry_at <= outbox.now()
+  returning r.receiver_id
+)
+select m.receiver_id is not null as granted, r.circuit_opened_at is not null as open, r.circuit_probes as probes, r.circuit_reason as reason,
+  coalesce(greatest(extract(epoch from r.circuit_retry_at - outbox.now()), 0), 0)::float8 as retry_in_seconds
+from outbox.receiver r left join mine m on m.receiver_id = r.receiver_id where r.receiver_id = %(receiver_id)s
+
+-- name: renew_probes
+-- Probes of ours still run: nobody else may make one.
+update outbox.receiver r set circuit_retry_at = outbox.now() + %(right_seconds)s * interval '1 second'
+where r.receiver_id = any(%(receiver_ids)s::int[]) and r.circuit_opened_at is not null
