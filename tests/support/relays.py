@@ -157,7 +157,8 @@ async def relay_on(
             dead_man=DeadMan(set_timer=lambda _: None),
             channel=channel_of(member.member_id) if bell else None,
         )
-        relay = Relay(shared, lease_store, member, Heart(lease_store, member, meters, clock), lambda *_: stands)
+        heart = Heart(lease_store, member, meters, clock, life if pooler else None)
+        relay = Relay(shared, lease_store, member, heart, lambda *_: stands)
         doorbell = Doorbell(store, shared.channel, dsn, lambda: relay.lanes, meters) if shared.channel else None
         running = Running(relay, store, member, meters, Stopping(), doorbell)
         yield running
