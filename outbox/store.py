@@ -22,6 +22,7 @@ from psycopg.rows import class_row, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from outbox import sql
+from outbox.arrays import literals
 from outbox.errors import (
     DatabaseError,
     DatabaseUnavailable,
@@ -116,19 +117,19 @@ class Store:
     async def rows(self, statement: str, row: type[Row], /, **parameters: Any) -> list[Row]:
         """Run a named statement; each row becomes a `row`."""
         async with self._cursor() as connection, connection.cursor(row_factory=class_row(row)) as cursor:
-            await cursor.execute(self._statements[statement], parameters)
+            await cursor.execute(self._statements[statement], literals(parameters))
             return await cursor.fetchall()
 
     async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
         """Run a named statement; each row becomes a dictionary."""
         async with self._cursor() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(self._statements[statement], parameters)
+            await cursor.execute(self._statements[statement], literals(parameters))
             return await cursor.fetchall() if cursor.description else []
 
     async def value(self, statement: str, /, **parameters: Any) -> Any:
         """Run a named statement; the first column of its first row, or None."""
         async with self._cursor() as connection, connection.cursor() as cursor:
-            await cursor.execute(self._statements[statement], parameters)
+            await cursor.execute(self._statements[statement], literals(parameters))
             row = await cursor.fetchone() if cursor.description else None
             return None if row is None else row[0]
 
@@ -198,7 +199,7 @@ class Session:
     async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
         """Run a named statement; each row becomes a dictionary."""
         async with self._connection.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(self._statements[statement], parameters)
+            await cursor.execute(self._statements[statement], literals(parameters))
             return await cursor.fetchall() if cursor.description else []
 
     async def value(self, statement: str, /, **parameters: Any) -> Any:
