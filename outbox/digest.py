@@ -18,8 +18,10 @@ from struct import Struct
 from uuid import UUID
 
 _PREFIX = b"outbox/1\0"
-_LENGTH = Struct(">i")
-_NULL = _LENGTH.pack(-1)
+_LENGTH_OF = Struct(">i").pack
+_NULL = _LENGTH_OF(-1)
+# The first digit of a UUID's fourth group: its two upper bits say "as in RFC 9562".
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def encode_fields(*fields: str | bytes | None) -> bytes:
@@ -30,7 +32,7 @@ def encode_fields(*fields: str | bytes | None) -> bytes:
             parts.append(_NULL)
         else:
             data = field.encode() if isinstance(field, str) else field
-            parts += _LENGTH.pack(len(data)), data
+            parts += _LENGTH_OF(len(data)), data
     return b"".join(parts)
 
 
@@ -58,9 +60,10 @@ def intent_digest(  # noqa: PLR0917 - the fields, in the order in which they are
 
 def sent_key(instance: UUID, tenant_id: str, tool: str, operation_id: str) -> str:
     """Return the key that the receiver sees, for one operation of one tenant of one database."""
-    # uuid.uuid5() takes a name in bytes only from Python 3.12 on.
-    digest = hashlib.sha1(instance.bytes + encode_fields(tenant_id, tool, operation_id), usedforsecurity=False).digest()
-    return str(UUID(bytes=digest[:16], version=5))
+    # uuid.uuid5() takes a name in bytes only from Python 3.12 on; and one key per attempt is made, so no object is.
+    name = encode_fields(tenant_id, tool, operation_id)
+    text = hashlib.sha1(instance.bytes + name, usedforsecurity=False).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
 
 
 def derived_id(run_id: str, tool: str, arguments: str) -> str:

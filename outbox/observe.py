@@ -11,13 +11,17 @@ that `report` still has them when the process is gone.
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from types import MappingProxyType
-from typing import Final, Literal, TextIO
+from typing import Final, Literal, TextIO, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as PrometheusMetric
 
 from outbox.outcome import storable
 
@@ -190,46 +194,86 @@ class Meters:
     """The numbers of one process, declared in full at its start: counting under another name raises KeyError.
 
     A counter `fenced_writes` is `outbox_fenced_writes_total` in Prometheus, and `fenced_writes` in `outbox.member`.
+    Counting is a few additions to a dictionary, since it happens for every attempt; what Prometheus wants is made when
+    it asks.
     """
 
     def __init__(self, *metrics: Metric) -> None:
         self.registry = CollectorRegistry()
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
-        self._histograms: dict[str, Histogram] = {}
-        self._totals: dict[str, int] = {}
-        for metric in metrics:
-            name = f"outbox_{metric.name}"
-            if metric.kind == "counter":
-                self._counters[metric.name] = Counter(name, metric.help, metric.labels, registry=self.registry)
-                self._totals[metric.name] = 0
-            elif metric.kind == "gauge":
-                self._gauges[metric.name] = Gauge(name, metric.help, metric.labels, registry=self.registry)
-            else:
-                self._histograms[metric.name] = Histogram(
-                    name, metric.help, metric.labels, registry=self.registry, buckets=SECONDS_BUCKETS
-                )
+        self._declared = {metric.name: metric for metric in metrics}
+        self._values: dict[str, dict[_Labels, float]] = {
+            metric.name: {} if metric.labels or metric.kind == "histogram" else {(): 0} for metric in metrics
+        }
+        self._histograms: dict[str, dict[_Labels, _Histogram]] = {
+            metric.name: {} for metric in metrics if metric.kind == "histogram"
+        }
+        self.registry.register(self)
 
     def count(self, name: str, number: int = 1, **labels: str) -> None:
         """Add to a counter."""
-        counter = self._counters[name]
-        (counter.labels(**labels) if labels else counter).inc(number)
-        self._totals[name] += number
+        values, key = self._values[name], self._key(name, labels)
+        values[key] = values.get(key, 0) + number
 
     def put(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        gauge = self._gauges[name]
-        (gauge.labels(**labels) if labels else gauge).set(value)
+        self._values[name][self._key(name, labels)] = value
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add one value to a histogram."""
-        histogram = self._histograms[name]
-        (histogram.labels(**labels) if labels else histogram).observe(value)
+        found, key = self._histograms[name], self._key(name, labels)
+        if key not in found:
+            found[key] = _Histogram()
+        found[key].add(value)
 
     def totals(self) -> dict[str, int]:
         """Every counter, summed over its labels."""
-        return dict(self._totals)
+        return {
+            name: int(sum(self._values[name].values()))
+            for name, metric in self._declared.items()
+            if metric.kind == "counter"
+        }
 
     def serve(self, port: int, host: str) -> None:
         """Answer Prometheus on this port, from a thread of its own. OSError if the port is taken."""
         start_http_server(port, host, registry=self.registry)
+
+    def collect(self) -> Iterator[PrometheusMetric]:
+        """What Prometheus asks for, in its thread: copies first, since the daemon goes on counting."""
+        for metric in self._declared.values():
+            name = f"outbox_{metric.name}"
+            if metric.kind == "histogram":
+                histogram = HistogramMetricFamily(name, metric.help, labels=metric.labels)
+                for key, found in self._histograms[metric.name].copy().items():
+                    histogram.add_metric(key, found.buckets(), found.total)
+                yield histogram
+                continue
+            family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            made = family(name, metric.help, labels=metric.labels)
+            for key, value in self._values[metric.name].copy().items():
+                made.add_metric(key, value)
+            yield made
+
+    def _key(self, name: str, labels: Mapping[str, str]) -> "_Labels":
+        return tuple([labels[label] for label in self._declared[name].labels])
+
+
+_Labels: TypeAlias = tuple[str, ...]
+
+
+class _Histogram:
+    """How many values there were up to each bound, and their sum."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SECONDS_BUCKETS) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(SECONDS_BUCKETS, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative, with the bounds as Prometheus writes them."""
+        sums = accumulate(self.counts.copy())
+        return list(zip([*map(str, SECONDS_BUCKETS), "+Inf"], sums, strict=True))

@@ -28,6 +28,8 @@ def storable(text: str, bytes_max: int) -> str:
     Lone surrogates, NUL and other control characters (tab and line feed apart) become U+FFFD. Never raises: the path
     that records a failure cannot fail on what it records.
     """
+    if len(text) <= bytes_max and text.isascii() and text.isprintable():
+        return text  # as most are
     cleaned = _UNSTORABLE.sub("\ufffd", text[:bytes_max].replace("\r\n", "\n"))
     return cleaned.encode()[:bytes_max].decode(errors="ignore")
 

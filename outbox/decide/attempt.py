@@ -92,6 +92,8 @@ def after_attempt(
     those had reached their settle time before this one began. `throttled` and `not_sent` count earlier attempts that
     ended so. `jitter` is in [0, 1).
     """
+    if isinstance(outcome, Receipt):
+        return _SUCCEEDED
     one = _Attempt(
         wiring=wiring,
         attempt=attempt,
@@ -104,10 +106,14 @@ def after_attempt(
     return _follow(outcome, one)
 
 
+# Proof ends an operation whatever else is known of it.
+_SUCCEEDED = Transition(state=State.SUCCEEDED)
+
+
 def _follow(outcome: Outcome, one: _Attempt) -> Transition:
     match outcome:
         case Receipt():
-            return Transition(state=State.SUCCEEDED)
+            return _SUCCEEDED
         case Accepted():
             return _doubt(Cause.ACCEPTED, one, accepted=True)
         case Refused():

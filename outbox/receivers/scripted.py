@@ -53,22 +53,20 @@ class ScriptedReceiver:
             return NotSent(reason=f"too late to send: {late.reason}")
         finally:
             gate.sent()
-        try:
-            async with asyncio.timeout(attempt.deadline_seconds):
-                said = await self._say(attempt)
-        except TimeoutError:
-            return lost_request(attempt)
+        line = _next(self._script)
+        said = line(attempt) if callable(line) else line
+        if inspect.isawaitable(said):
+            try:
+                async with asyncio.timeout(attempt.deadline_seconds):
+                    said = await said
+            except TimeoutError:
+                return lost_request(attempt)
         if isinstance(said, Exception):
             raise said
         outcome = said or Receipt(answer=Answer(200), receipt=attempt.sent_key, external_id=attempt.sent_key)
         if isinstance(outcome, Receipt) or _lost_after_effect(outcome):
             self.effects[attempt.sent_key] += 1
         return outcome
-
-    async def _say(self, attempt: Attempt) -> Outcome | Exception | None:
-        line = _next(self._script)
-        said = line(attempt) if callable(line) else line
-        return await said if inspect.isawaitable(said) else said
 
     async def lookup(self, question: Question) -> Observation:
         """The next scripted look; without one, what this object delivered."""
