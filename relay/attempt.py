@@ -42,18 +42,22 @@ class Scene:
 
 
 async def attempt(bound: Bound, scene: Scene) -> Finished:
-    """Make one attempt, and say what follows. Raises nothing; being cancelled in the middle is an outcome too."""
+    """
+    Make one attempt, and say what follows. Raises nothing; being cancelled in the middle is an outcome too.
+
+    One deadline bounds the whole attempt, counted from its begin; whoever makes attempts cancels them then (`Flight`).
+    """
     terms, pinned = bound.terms, bound.pinned
     gate = LaneGate(terms, scene.lease, scene.dead_man(pinned), scene.lane_key)
     key, digest = None, None
     try:
         key = key_of(bound.begun, scene.instance_id)
-        request = _request(bound, scene, gate, key, terms.deadline_at - boottime())
+        request = _request(bound, scene, gate, key)
         judged = judge(bound, request)
         if isinstance(judged, Refusal):
             return _refused(bound, judged)
         digest = judged
-        outcome = await _deliver(request, scene.receiver, gate)
+        outcome = await _deliver(request, scene.receiver, gate, terms.deadline_at)
         crashpoints.reach("after_answer")
     except Exception as error:  # noqa: BLE001 - the one edge: what nobody foresaw is ambiguous, and never a failure
         emit("attempt_unforeseen", seq=bound.begun.seq, tool=bound.begun.tool, error=type(error).__name__)
@@ -61,7 +65,7 @@ async def attempt(bound: Bound, scene: Scene) -> Finished:
     return followed(bound, outcome, scene.jitter(), sent_key=key, wire_digest=digest)
 
 
-def _request(bound: Bound, scene: Scene, gate: LaneGate, key: UUID, left_seconds: float) -> Attempt:
+def _request(bound: Bound, scene: Scene, gate: LaneGate, key: str) -> Attempt:
     begun = bound.begun
     return Attempt(
         seq=begun.seq,
@@ -71,10 +75,10 @@ def _request(bound: Bound, scene: Scene, gate: LaneGate, key: UUID, left_seconds
         tool=begun.tool,
         resource=begun.resource,
         expected_version=begun.expected_version,
-        sent_key=str(key),
+        sent_key=key,
         wiring=bound.pinned,
         gate=gate,
-        deadline_seconds=max(0.0, left_seconds),
+        deadline_seconds=max(0.0, bound.deadline_at - boottime()),
         arguments=begun.arguments,
         body=begun.body,
         content_type=begun.content_type,
@@ -85,23 +89,19 @@ def _request(bound: Bound, scene: Scene, gate: LaneGate, key: UUID, left_seconds
     )
 
 
-async def _deliver(request: Attempt, receiver: Receiver, gate: LaneGate) -> Outcome:
-    """Ask the receiver, within the deadline. One deadline bounds the whole attempt, counted from its begin."""
-    limit = asyncio.timeout(request.deadline_seconds)
+async def _deliver(request: Attempt, receiver: Receiver, gate: LaneGate, deadline_at: float) -> Outcome:
+    """Ask the receiver, until it answers or the attempt is cancelled."""
     try:
-        async with limit:
-            return await receiver.deliver(request)
+        return await receiver.deliver(request)
     except TooLate as late:
         return NotSent(reason=late.reason)
-    except TimeoutError:
-        if not limit.expired():
-            raise
+    except asyncio.CancelledError:
+        # Nobody but this relay cancels an attempt: at its deadline, or because it was told to stop at once.
+        if boottime() < deadline_at:
+            return stopped(sent=gate.passed)
         if gate.passed:
             return Ambiguous(reason="no answer within the deadline", cause=Cause.TIMEOUT)
         return NotSent(reason="its deadline passed before it could be sent")
-    except asyncio.CancelledError:
-        # Nobody but this relay cancels an attempt: it was told to stop at once.
-        return stopped(sent=gate.passed)
 
 
 def stopped(*, sent: bool) -> Outcome:
@@ -112,7 +112,7 @@ def stopped(*, sent: bool) -> Outcome:
 
 
 def followed(
-    bound: Bound, outcome: Outcome, jitter: float, *, sent_key: UUID | None = None, wire_digest: bytes | None = None
+    bound: Bound, outcome: Outcome, jitter: float, *, sent_key: str | None = None, wire_digest: bytes | None = None
 ) -> Finished:
     """Add what follows from an outcome."""
     begun = bound.begun

@@ -19,6 +19,8 @@ _SECONDS_GUESSED: Final = 0.1
 _NEWEST_PART: Final = 0.1
 # Claiming ahead must not eat the deadline, which counts from the begin: a row waits for a slot at most this part of it.
 _AHEAD_PART: Final = 0.25
+# Attempts that end at once are made in a row; after so many of them everybody else gets a turn.
+_TURNS_MAX: Final = 50
 
 
 class Flight:
@@ -52,7 +54,12 @@ class Flight:
         self._ended = ended
         self._dropped = dropped
         self._waiting: deque[Bound] = deque()
-        self._running: dict[asyncio.Task[Finished], tuple[Bound, float]] = {}
+        self._workers: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], Bound] = {}
+        self._fresh: asyncio.Task[None] | None = None
+        """Somebody who was hired and has not begun."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._seconds = _SECONDS_GUESSED
 
     @property
@@ -87,11 +94,11 @@ class Flight:
 
     def pump(self) -> None:
         """Start what waits, as far as slots and pace allow."""
-        while self._waiting and len(self._running) < self.slots and self.pace.take(boottime()):
-            bound = self._waiting.popleft()
-            task = asyncio.create_task(attempt(bound, self._scene()))
-            self._running[task] = bound, boottime()
-            task.add_done_callback(self._over)
+        hired = self._fresh is not None or len(self._workers) >= self.slots
+        if self._waiting and not hired and self.pace.room(boottime()):
+            self._fresh = asyncio.create_task(self._work())
+            self._workers.add(self._fresh)
+            self._fresh.add_done_callback(self._left)
 
     def dismiss(self, outcome: Outcome) -> None:
         """End everything that waits, unsent."""
@@ -101,20 +108,67 @@ class Flight:
     def break_off(self) -> None:
         """End everything, at once: what has been sent is unknown, what has not is known not to have been."""
         self.dismiss(stopped(sent=False))
-        for task in self._running:
-            task.cancel()
+        for worker in self._workers:
+            worker.cancel()
 
-    def _over(self, task: asyncio.Task[Finished]) -> None:
-        bound, started = self._running.pop(task)
-        if task.cancelled():  # before its first step: no line of it has run
-            self._end(followed(bound, stopped(sent=False), self._scene().jitter()))
-        elif (error := task.exception()) is not None:
+    # ------------------------------------------------------------------------------------------------------- workers
+
+    async def _work(self) -> None:
+        """
+        Make one attempt after another, as one slot of this lane.
+
+        Another worker is hired for what still waits, and gets its turn when this one has to wait for an answer. So a
+        receiver that answers at once costs no task and no switch per attempt, and one that does not gets all slots.
+        """
+        self._fresh = None
+        me = asyncio.current_task()
+        assert me is not None  # noqa: S101 - a coroutine that runs as a task
+        turns = 0
+        while not me.cancelling() and (bound := self._next()) is not None:
+            self.pump()
+            self._running[me] = bound
+            self._watch(bound.deadline_at)
+            started = boottime()
+            finished = await attempt(bound, self._scene())
+            del self._running[me]
+            self._seconds += _NEWEST_PART * (boottime() - started - self._seconds)
+            self._end(finished)
+            turns += 1
+            if turns % _TURNS_MAX == 0:
+                await asyncio.sleep(0)
+
+    def _next(self) -> Bound | None:
+        if not self._waiting or len(self._running) >= self.slots or not self.pace.take(boottime()):
+            return None
+        return self._waiting.popleft()
+
+    def _left(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if worker is self._fresh:  # it was cancelled before its first step
+            self._fresh = None
+        bound = self._running.pop(worker, None)
+        error = None if worker.cancelled() else worker.exception()
+        if bound is not None and error is not None:
             emit("attempt_unforeseen", seq=bound.begun.seq, tool=bound.begun.tool, error=type(error).__name__)
             self._dropped(bound.begun.seq)
-        else:
-            self._seconds += _NEWEST_PART * (boottime() - started - self._seconds)
-            self._end(task.result())
         self.pump()
+
+    def _watch(self, until: float) -> None:
+        """Wake up at that deadline, or earlier: one timer for all attempts, since almost all of them end before."""
+        if self._timer is None or until < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = until
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, until - boottime()), self._give_up_late)
+
+    def _give_up_late(self) -> None:
+        self._timer = None
+        now = boottime()
+        for worker, bound in self._running.items():
+            if bound.deadline_at > now:
+                self._watch(bound.deadline_at)
+            elif not worker.cancelling():
+                worker.cancel()
 
     def _end(self, finished: Finished) -> None:
         self._report(finished)

@@ -9,9 +9,9 @@ from outbox.states import Cause
 from relay.begun import Begun, Bound
 
 
-def key_of(begun: Begun, instance_id: UUID) -> UUID:
+def key_of(begun: Begun, instance_id: UUID) -> str:
     """The key that the receiver sees: the one that was sent before, however it was made, or the derived one."""
-    return begun.sent_key or UUID(sent_key(instance_id, begun.tenant_id, begun.tool, begun.operation_id))
+    return begun.sent_key or sent_key(instance_id, begun.tenant_id, begun.tool, begun.operation_id)
 
 
 @dataclass(frozen=True, slots=True)

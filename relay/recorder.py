@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from outbox import crashpoints
@@ -99,9 +100,10 @@ class Recorder:
         """
         async with self._lock:
             while self._queue:
-                batch = list(self._queue.values())[:GROUP_MAX]
-                for statement in _ORDER:
-                    group = [one for one in batch if statement_for(one) == statement]
+                groups: dict[Statement, list[Finished]] = {statement: [] for statement in _ORDER}
+                for one in islice(self._queue.values(), GROUP_MAX):
+                    groups[statement_for(one)].append(one)
+                for statement, group in groups.items():
                     if group:
                         await self._record(statement, group)
 

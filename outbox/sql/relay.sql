@@ -39,7 +39,7 @@ begun as (
     resend_until = coalesce(w.resend_until, case when d.key_forever then 'infinity' else d.exposed_at + d.retention end),
     contract_id = coalesce(w.contract_id, d.contract_in_force), cause = null
   from due d where w.receiver_id = d.receiver_id and w.lane = d.lane and w.seq = d.seq
-  returning w.seq, w.attempt, w.first_sent_at, w.contract_id, w.sent_key, w.wire_digest, w.throttled, w.not_sent, w.ord is not null as ordered,
+  returning w.seq, w.attempt, w.first_sent_at, w.contract_id, w.sent_key::text, w.wire_digest, w.throttled, w.not_sent, w.ord is not null as ordered,
     d.tenant_id, d.operation_id, d.tool, d.resource, d.arguments, d.content_type, d.body, d.expected_version, d.digest,
     d.traceparent, d.contract_in_force, d.first_exposure, d.in_doubt, d.earlier_settled, d.approved_digest,
     -- Seconds are subtracted, not times: before PostgreSQL 17 infinity minus a time is an error.
