@@ -32,13 +32,7 @@ from psycopg import sql as composing
 
 from outbox import crashpoints
 from outbox.errors import ConfigError, DatabaseUnavailable, NotPermitted, Problem, SchemaMismatch
-
-# The schema that this code was written for, and the oldest one that its daemons still run on: a daemon refuses only
-# what is outside this range, so that versions N and N+1 run side by side during a rolling upgrade.
-SCHEMA_VERSION = 1
-OLDEST_SCHEMA = 1
-# What this code calls itself when a migration says which daemons are too old (`instance.min_daemon`).
-DAEMON_VERSION = 1
+from outbox.schema import SCHEMA_VERSION
 
 VERSION_TABLE = "alembic_version"
 VERSION_TABLE_SCHEMA = "outbox"

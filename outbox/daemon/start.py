@@ -8,6 +8,7 @@ from outbox import registry
 from outbox.daemon.member import Kind, Member, program_version
 from outbox.errors import DatabaseError, DatabaseUnavailable, RoleSettings, SchemaMismatch
 from outbox.observe import emit
+from outbox.schema import DAEMON_VERSION, OLDEST_SCHEMA, SCHEMA_VERSION
 from outbox.settings import DatabaseSettings
 from outbox.store import Store
 
@@ -72,8 +73,6 @@ class Life:
 
 def check_schema(schema_version: int, min_daemon: int) -> None:
     """Refuse a schema outside of what this program knows, naming both sides. Raises SchemaMismatch."""
-    from outbox.migrate import DAEMON_VERSION, OLDEST_SCHEMA, SCHEMA_VERSION
-
     if schema_version < OLDEST_SCHEMA:
         raise SchemaMismatch(
             f"The database has schema {schema_version}, which is older than {OLDEST_SCHEMA}: too old for this program "

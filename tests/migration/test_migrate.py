@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from outbox import migrate
+from outbox import migrate, schema
 from outbox.errors import DatabaseUnavailable, NotPermitted, SchemaMismatch
 from tests.migration.conftest import Dump
 from tests.support.eventually import eventually
@@ -98,7 +98,7 @@ def test_asking_what_is_pending_changes_nothing(empty_database: Database, databa
 
 
 def test_the_schema_says_which_version_it_is(database: Database) -> None:
-    assert database.value("select schema_version from outbox.instance") == migrate.SCHEMA_VERSION
+    assert database.value("select schema_version from outbox.instance") == schema.SCHEMA_VERSION
 
 
 @pytest.mark.parametrize("act", [migrate.upgrade, migrate.pending_revisions])

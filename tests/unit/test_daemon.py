@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outbox import migrate
+from outbox import schema
 from outbox.daemon import ClockWatch, Stopping, check_schema
 from outbox.errors import SchemaMismatch
 
@@ -12,21 +12,21 @@ START = datetime(2026, 11, 30, tzinfo=UTC)
 
 
 def test_a_schema_in_range_is_accepted_also_a_newer_one_that_allows_us() -> None:
-    check_schema(migrate.OLDEST_SCHEMA, migrate.DAEMON_VERSION)
-    check_schema(migrate.SCHEMA_VERSION + 7, migrate.DAEMON_VERSION)
+    check_schema(schema.OLDEST_SCHEMA, schema.DAEMON_VERSION)
+    check_schema(schema.SCHEMA_VERSION + 7, schema.DAEMON_VERSION)
 
 
 def test_a_schema_that_is_too_old_names_both_versions_and_what_to_run() -> None:
     with pytest.raises(
-        SchemaMismatch, match=f"schema {migrate.OLDEST_SCHEMA - 1}.*{migrate.OLDEST_SCHEMA}.*outbox migrate"
+        SchemaMismatch, match=f"schema {schema.OLDEST_SCHEMA - 1}.*{schema.OLDEST_SCHEMA}.*outbox migrate"
     ):
-        check_schema(migrate.OLDEST_SCHEMA - 1, migrate.DAEMON_VERSION)
+        check_schema(schema.OLDEST_SCHEMA - 1, schema.DAEMON_VERSION)
 
 
 def test_a_schema_that_needs_newer_daemons_names_both() -> None:
-    needed = migrate.DAEMON_VERSION + 1
-    with pytest.raises(SchemaMismatch, match=f"generation {needed}.*generation {migrate.DAEMON_VERSION}"):
-        check_schema(migrate.SCHEMA_VERSION + 1, needed)
+    needed = schema.DAEMON_VERSION + 1
+    with pytest.raises(SchemaMismatch, match=f"generation {needed}.*generation {schema.DAEMON_VERSION}"):
+        check_schema(schema.SCHEMA_VERSION + 1, needed)
 
 
 def observe(watch: ClockWatch, database_seconds: float, sent_at: float, took: float = 0.0) -> None:
