@@ -1,9 +1,8 @@
 """
 The command `outbox`.
 
-One module per kind of act: `setup` (init, migrate, apply, contracts), `write` (put), `lists` (list), `stuck`, `read`
-(show, why), `feed`, `act` (resolve, retry, cancel, approve, revoke), `run` (relay, reconciler, demo, dev). A module is imported
-when one of its commands is called: `outbox --help` waits for no driver.
+One module per kind of act, imported when one of its commands is called (the table below): `outbox --help` waits for no
+driver.
 
 Exit codes: 0 done, 2 usage, 3 not found, 4 refused, 5 database, 6 conflict; 1 is a fault of this program.
 """
@@ -39,11 +38,21 @@ COMMANDS = {
         "feed": ("feed", "Tell how operations ended, each once, in order."),
     },
     "Decide": {
-        "approve": ("act", "Permit a proposed operation."),
-        "revoke": ("act", "Withdraw a permission."),
+        "approve": ("permit", "Permit a proposed operation."),
+        "revoke": ("permit", "Withdraw a permission."),
         "cancel": ("act", "End an operation that hides no effect."),
         "retry": ("act", "Try again now, where that is safe."),
         "resolve": ("act", "State what happened to an unknown operation."),
+        "unblock": ("order", "Let an ordering key pass an operation."),
+        "expedite": ("order", "Begin an operation next."),
+    },
+    "Keep": {
+        "pause": ("hold", "Stop attempts of a receiver, a tool or a tenant."),
+        "resume": ("hold", "Let them begin again."),
+        "purge": ("history", "Move old history into tombstones."),
+        "redact": ("history", "Remove personal data from an ended operation."),
+        "repair": ("history", "Place intents that no trigger has placed."),
+        "audit": ("history", "List who did what to the system, and why."),
     },
     "Run": {
         "relay": ("run", "Deliver intents to their receivers."),

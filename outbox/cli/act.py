@@ -1,66 +1,38 @@
-"""resolve, retry, cancel, approve, revoke: what a person decides, recorded with the user of the operating system."""
+"""resolve, retry, cancel: what a person decides, of one operation or of many, recorded with the user of the system."""
 
-import sys
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from outbox import crashpoints
+from outbox.cli.bulk import BulkAct, Selection, act_in_bulk, one_or_many, selecting
 from outbox.cli.commands import act
-from outbox.cli.output import say, write_json
+from outbox.cli.deeds import do, who
 from outbox.cli.session import Session
 from outbox.decide import statement_counts_from
-from outbox.duration import parse_duration
 from outbox.errors import Refused
-from outbox.inspect import STATEMENTS, Dossier, find, may_it_happen_twice, read_dossier
+from outbox.inspect import Dossier, may_it_happen_twice
 from outbox.inspect.twice import refusal_of
 from outbox.inspect.words import when
-from outbox.os_user import os_user
+from outbox.states import MAY_HIDE_EFFECT, TERMINAL
 from outbox.store import Store
 
-ACTS: Final = (*STATEMENTS, "act")
-
-Deed = Callable[[Store, Dossier], Awaitable[dict[str, Any]]]
-
-
-def _do(session: Session, operation_id: str, deed: Deed) -> None:
-    """Find the operation, do it, and say what came of it."""
-
-    async def job() -> dict[str, Any]:
-        async with session.store(*ACTS) as store:
-            found = await find(store, operation_id, session.tenant)
-            if found.purged:
-                raise Refused(
-                    f"Operation {operation_id} has ended and was purged.", hint="Terminal operations never change."
-                )
-            dossier = await read_dossier(store, found.seq)
-            return {"tenant_id": found.tenant_id, "operation_id": operation_id} | await deed(store, dossier)
-
-    result = session.run(job())
-    sentence = result.pop("sentence")
-    if session.as_json:
-        write_json(result)
-    else:
-        say(sentence)
-
-
-def _who(dossier: Dossier) -> dict[str, str]:
-    return {"tenant_id": dossier.row["tenant_id"], "operation_id": dossier.row["operation_id"], "by": os_user()}
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what it would do, and change nothing.")
 
 
 @act("resolve")
-@click.argument("operation_id")
+@click.argument("operation_id", required=False)
 @click.option("--succeeded", is_flag=True, help="The effect exists.")
 @click.option("--no-effect", is_flag=True, help="There was no effect, and none will be tried.")
 @click.option("--send-again", is_flag=True, help="With --no-effect: there was none, so try anew.")
-@click.option("--external-id", help="With --succeeded: what the receiver calls it.")
+@click.option("--external-id", help="With --succeeded, of one operation: what the receiver calls it.")
 @click.option("--evidence", required=True, help="How you know: who looked where, and saw what. Kept for ever.")
 @click.option("--attempt", type=int, help="Refuse if the latest attempt is another one than you looked at.")
+@dry_run_option
+@selecting
 def resolve_command(
     session: Session,
-    operation_id: str,
+    operation_id: str | None,
     *,
     succeeded: bool,
     no_effect: bool,
@@ -68,7 +40,9 @@ def resolve_command(
     external_id: str | None,
     evidence: str,
     attempt: int | None,
-) -> None:
+    dry_run: bool,
+    selection: Selection,
+) -> int:
     """
     State what happened to an operation that is unknown. Your statement becomes evidence, with your name.
 
@@ -80,48 +54,71 @@ def resolve_command(
       outbox resolve order-17 --succeeded --external-id re_123 --evidence "shown in the dashboard, 30 Nov"
       outbox resolve order-17 --no-effect --evidence "support ticket 4711: no such refund"
       outbox resolve order-17 --no-effect --send-again --evidence "support ticket 4711: no such refund"
+      outbox resolve --tool mail.send --older-than 2h --no-effect --evidence "their log of 30 Nov" --dry-run
     """  # noqa: D301
+    many = one_or_many(operation_id, selection)
     for wrong, complaint in (
         (succeeded == no_effect, "Say either --succeeded or --no-effect."),
         (send_again and not no_effect, "--send-again goes with --no-effect."),
-        (external_id is not None and not succeeded, "--external-id goes with --succeeded."),
+        (external_id is not None and (many or not succeeded), "--external-id goes with one operation and --succeeded."),
+        (attempt is not None and many, "--attempt is the latest one of one operation."),
     ):
         if wrong:
             raise click.UsageError(complaint, click.get_current_context())
     to = "succeeded" if succeeded else "authorized" if send_again else "rejected"
 
     async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
-        if no_effect:
-            _refuse_too_early(dossier)
         looked_at = dossier.row["attempt"] if attempt is None else attempt
         return await _resolve(store, dossier, to=to, attempt=looked_at, external_id=external_id, evidence=evidence)
 
-    _do(session, operation_id, deed)
+    resolving = BulkAct("resolve", "select_for_resolve", _too_early if no_effect else _nothing_against, deed)
+    return _do(session, operation_id, resolving, selection, dry_run=dry_run)
 
 
-def _refuse_too_early(dossier: Dossier) -> None:
+def _do(session: Session, operation_id: str | None, act_: BulkAct, selection: Selection, *, dry_run: bool) -> int:
+    """Do it to one or to many; in both cases what speaks against it comes first."""
+    if operation_id is None:
+        return act_in_bulk(session, act_, selection, dry_run=dry_run)
+
+    async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
+        refusal = act_.refusal(dossier)
+        if refusal is not None:
+            raise Refused(f"{refusal[:1].upper()}{refusal[1:]}.", hint=f"See: outbox why {operation_id}")
+        if dry_run:
+            sentence = f"{act_.name} would be done to {operation_id}, which is {dossier.state}."
+            return {"state": dossier.state, "dry_run": True, "sentence": sentence}
+        return await act_.deed(store, dossier)
+
+    do(session, operation_id, deed)
+    return 0
+
+
+def _nothing_against(_: Dossier) -> None:
+    """Whatever speaks against it, the database finds."""
+
+
+def _too_early(dossier: Dossier) -> str | None:
     if not dossier.is_unknown or dossier.wiring is None:
-        return
+        return None
     counts = statement_counts_from(dossier.facts, dossier.wiring)
-    if counts > dossier.now:
-        raise Refused(
-            f'A request may still have its effect: "no effect" counts from {when(counts, dossier.now)} on.',
-            hint=f"See: outbox why {dossier.row['operation_id']}",
-        )
+    if counts <= dossier.now:
+        return None
+    return f'a request may still have its effect: "no effect" counts from {when(counts, dossier.now)} on'
 
 
 async def _resolve(store: Store, dossier: Dossier, *, to: str, **statement: Any) -> dict[str, Any]:
     name = dossier.row["operation_id"]
     crashpoints.reach("before_resolve")
-    if await store.value("resolve", **_who(dossier), to=to, **statement) != "applied":
+    if await store.value("resolve", **who(dossier), to=to, **statement) != "applied":
         raise Refused(f"Operation {name} has moved meanwhile.", hint=f"Look again: outbox show {name}")
     return {"state": to, "cause": "person", "sentence": f"{name} is {to} now, by your statement."}
 
 
 @act("retry")
-@click.argument("operation_id")
+@click.argument("operation_id", required=False)
 @click.option("--dry-run", is_flag=True, help='Answer "can this happen twice?", and change nothing.')
-def retry_command(session: Session, operation_id: str, *, dry_run: bool) -> None:
+@selecting
+def retry_command(session: Session, operation_id: str | None, *, dry_run: bool, selection: Selection) -> int:
     """
     Try again now, where that is safe.
 
@@ -132,22 +129,35 @@ def retry_command(session: Session, operation_id: str, *, dry_run: bool) -> None
     Examples:
       outbox retry order-17 --dry-run      can this happen twice?
       outbox retry order-17
+      outbox retry --receiver warehouse --cause timeout --older-than 10m --dry-run
+      outbox retry --tool payment.refund --cause forbidden --max 50
     """  # noqa: D301
+    if one_or_many(operation_id, selection):
+        return act_in_bulk(session, BulkAct("retry", "select_for_retry", _unsafe, _retry), selection, dry_run=dry_run)
+    name = operation_id or ""
 
     async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
-        twice = may_it_happen_twice(dossier)
         if dry_run:
-            return _answer(dossier, operation_id)
+            return _answer(dossier, name)
         refusal = refusal_of(dossier) if dossier.is_unknown else None
         if refusal is not None:
-            raise Refused(
-                f"Operation {operation_id} may not be sent again: {refusal}.", hint=f"See: outbox why {operation_id}"
-            )
-        state = await store.value("retry", **_who(dossier))
-        how = "is due now" if state == dossier.state == "authorized" else "will be sent again with the same key"
-        return {"state": state, "can_happen_twice": twice.answer, "sentence": f"{operation_id} {how}."}
+            raise Refused(f"Operation {name} may not be sent again: {refusal}.", hint=f"See: outbox why {name}")
+        return await _retry(store, dossier)
 
-    _do(session, operation_id, deed)
+    do(session, name, deed)
+    return 0
+
+
+def _unsafe(dossier: Dossier) -> str | None:
+    return may_it_happen_twice(dossier).refusal
+
+
+async def _retry(store: Store, dossier: Dossier) -> dict[str, Any]:
+    twice, before = may_it_happen_twice(dossier), dossier.state
+    state = await store.value("retry", **who(dossier))
+    how = "is due now" if state == before == "authorized" else "will be sent again with the same key"
+    sentence = f"{dossier.row['operation_id']} {how}."
+    return {"state": state, "can_happen_twice": twice.answer, "sentence": sentence}
 
 
 def _answer(dossier: Dossier, operation_id: str) -> dict[str, Any]:
@@ -177,115 +187,32 @@ def _answer(dossier: Dossier, operation_id: str) -> dict[str, Any]:
 
 
 @act("cancel")
-@click.argument("operation_id")
-def cancel_command(session: Session, operation_id: str) -> None:
+@click.argument("operation_id", required=False)
+@dry_run_option
+@selecting
+def cancel_command(session: Session, operation_id: str | None, *, dry_run: bool, selection: Selection) -> int:
     """
     End an operation that is proposed or authorized: it hides no effect, and none will be tried.
 
     One that is executing or unknown may hide an effect, and cannot be cancelled.
 
     \b
-    Example:
+    Examples:
       outbox cancel order-17
+      outbox cancel --tool mail.send --older-than 1d --dry-run
     """  # noqa: D301
-
-    async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
-        await store.value("cancel", **_who(dossier))
-        return {"state": "rejected", "cause": "cancelled", "sentence": f"{operation_id} is rejected now: cancelled."}
-
-    _do(session, operation_id, deed)
+    one_or_many(operation_id, selection)
+    cancelling = BulkAct("cancel", "select_for_cancel", _may_hide_an_effect, _cancel)
+    return _do(session, operation_id, cancelling, selection, dry_run=dry_run)
 
 
-@act("approve")
-@click.argument("operation_id")
-@click.option(
-    "--digest", help="The digest of what you have read (outbox show). Without it you are asked, on a terminal."
-)
-@click.option(
-    "--expires-in", help='How long the permission holds, such as "1h".  [default: as long as the intent says]'
-)
-@click.option("--reason", help="Why. Kept with the approval.")
-def approve_command(
-    session: Session, operation_id: str, *, digest: str | None, expires_in: str | None, reason: str | None
-) -> None:
-    """
-    Permit a proposed operation: exactly the action with this digest, and no other.
-
-    Whoever asked for it cannot approve it.
-
-    \b
-    Example:
-      outbox approve order-17 --digest 9f86d081884c7d65... --expires-in 1h --reason "within budget"
-    """  # noqa: D301
-    seconds = _seconds(expires_in)
-    wanted = _digest(digest)
-
-    async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
-        approved = wanted if wanted is not None else _confirmed(session, dossier)
-        expires_at = None if seconds is None else dossier.now + timedelta(seconds=seconds)
-        approval_id = await store.value(
-            "approve", **_who(dossier), digest=approved, expires_at=expires_at, reason=reason
-        )
-        return {
-            "state": "authorized",
-            "approval_id": approval_id,
-            "expires_at": expires_at,
-            "sentence": f"{operation_id} is authorized now (approval {approval_id}).",
-        }
-
-    _do(session, operation_id, deed)
+def _may_hide_an_effect(dossier: Dossier) -> str | None:
+    if dossier.state in MAY_HIDE_EFFECT:
+        return f"it is {dossier.state} and may hide an effect: it cannot be cancelled"
+    return f"it has ended: {dossier.state}" if dossier.state in TERMINAL else None
 
 
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = parse_duration(text)
-        timedelta(seconds=seconds)
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(str(error), param_hint="--expires-in") from None
-    return seconds
-
-
-def _digest(text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise click.BadParameter("a digest is 64 hexadecimal digits", param_hint="--digest") from None
-
-
-def _confirmed(session: Session, dossier: Dossier) -> bytes:
-    """Show what would be permitted, and ask. Nobody is asked without a terminal: an approval is read by somebody."""
-    row = dossier.row
-    if session.as_json or not sys.stdin.isatty():
-        raise click.UsageError("Name what you approve with --digest (see outbox show).", click.get_current_context())
-    for name in ("tenant_id", "principal_id", "tool", "resource", "expected_version", "arguments"):
-        if row[name] is not None:
-            say(f"{name}: {row[name]}")
-    click.confirm("Permit exactly this?", abort=True)
-    digest: bytes = row["digest"]
-    return digest
-
-
-@act("revoke")
-@click.argument("operation_id")
-@click.option("--reason", help="Why. Kept with the decision.")
-def revoke_command(session: Session, operation_id: str, *, reason: str | None) -> None:
-    """
-    Withdraw a permission.
-
-    An operation that hides no effect is rejected. One that is executing or unknown stays what it is, and is not sent
-    again: what may have happened cannot be withdrawn.
-
-    \b
-    Example:
-      outbox revoke order-17 --reason "the customer has changed her mind"
-    """  # noqa: D301
-
-    async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
-        state = await store.value("revoke", **_who(dossier), reason=reason)
-        return {"state": state, "sentence": f"{operation_id} is {state}; its permission is withdrawn."}
-
-    _do(session, operation_id, deed)
+async def _cancel(store: Store, dossier: Dossier) -> dict[str, Any]:
+    await store.value("cancel", **who(dossier))
+    sentence = f"{dossier.row['operation_id']} is rejected now: cancelled."
+    return {"state": "rejected", "cause": "cancelled", "sentence": sentence}

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from outbox.cli.commands import act
-from outbox.cli.pages import LIMIT_MAX, print_page
+from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
 from outbox.duration import parse_duration
 from outbox.inspect import STATEMENTS
@@ -34,7 +34,7 @@ def list_command(session: Session, *, limit: int, cursor: str | None, since: str
     parameters = filters | {
         "tenant_id": session.tenant,
         "since": _since(since),
-        "before": _number(cursor),
+        "before": number_of(cursor),
         "limit": limit + 1,
     }
     rows = session.run(_list(session, parameters))
@@ -77,11 +77,3 @@ def _since(text: str | None) -> datetime | None:
                 'write a date (2026-11-30T08:00:00Z) or a span ("24h")', param_hint="--since"
             ) from None
     return date if date.tzinfo else date.replace(tzinfo=UTC)
-
-
-def _number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not (cursor.isascii() and cursor.isdigit()):
-        raise click.BadParameter("it is the `next` of an earlier page", param_hint="--cursor")
-    return int(cursor)

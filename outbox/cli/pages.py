@@ -21,3 +21,12 @@ def print_page(
     write_table(columns, [[item.get(name) for name in columns] for item in items], empty=empty)
     if following is not None:
         click.echo(f"There are more: --cursor {following}", err=True)
+
+
+def number_of(cursor: str | None) -> int | None:
+    """The number that a cursor of such a page is. BadParameter for anything else."""
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit()):
+        raise click.BadParameter("it is the `next` of an earlier page", param_hint="--cursor")
+    return int(cursor)

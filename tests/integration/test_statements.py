@@ -25,6 +25,7 @@ RUN_BY: dict[str, tuple[Role, ...]] = {
     "reconcile": ("reconciler",),
     "registry": ("relay", "reconciler", "operator"),
     "relay": ("relay",),
+    "upkeep": ("operator",),
     "write": ("writer", "operator"),
 }
 # What approvers run, of what operators run.

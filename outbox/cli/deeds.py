@@ -1,0 +1,62 @@
+"""What every act on operations has: find one, do it, say what came of it; or ask before many."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import click
+
+from outbox.cli.output import say, write_json
+from outbox.cli.session import Session
+from outbox.errors import Refused
+from outbox.inspect import STATEMENTS, Dossier, find, read_dossier
+from outbox.os_user import os_user
+from outbox.store import Store
+
+ACTS: Final = (*STATEMENTS, "act", "upkeep")
+
+Deed = Callable[[Store, Dossier], Awaitable[dict[str, Any]]]
+"""Does it; answers with the state that follows, and with a `sentence` for people."""
+
+
+def do(session: Session, operation_id: str, deed: Deed) -> None:
+    """Find the operation, do it, and say what came of it. Refused for one that was purged: it never changes."""
+
+    async def job() -> dict[str, Any]:
+        async with session.store(*ACTS) as store:
+            found = await find(store, operation_id, session.tenant)
+            if found.purged:
+                raise Refused(
+                    f"Operation {operation_id} has ended and was purged.", hint="Terminal operations never change."
+                )
+            dossier = await read_dossier(store, found.seq)
+            return {"tenant_id": found.tenant_id, "operation_id": operation_id} | await deed(store, dossier)
+
+    tell(session, session.run(job()))
+
+
+def tell(session: Session, result: dict[str, Any]) -> None:
+    """Print a result: its sentence for people, the rest as JSON."""
+    sentence = result.pop("sentence")
+    if session.as_json:
+        write_json(result)
+    else:
+        say(sentence)
+
+
+def who(dossier: Dossier) -> dict[str, str]:
+    """The parameters that every act takes: whose operation it is, and who acts."""
+    return {"tenant_id": dossier.row["tenant_id"], "operation_id": dossier.row["operation_id"], "by": os_user()}
+
+
+def confirm(session: Session, question: str, *, yes: bool) -> None:
+    """Ask, unless --yes was said. Without a terminal nobody can be asked, so it must be said."""
+    if yes:
+        return
+    if session.as_json or not sys.stdin.isatty():
+        raise click.UsageError("Say --yes, or --dry-run to see what it would do.", click.get_current_context())
+    click.confirm(question, abort=True, err=True)
+
+
+yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask.")
+reason_option: Final = click.option("--reason", required=True, help="Why. Kept for ever, with your name.")

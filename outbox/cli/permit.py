@@ -1,0 +1,110 @@
+"""approve, revoke: who permits an operation, recorded with the user of the operating system."""
+
+import sys
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from outbox.cli.commands import act
+from outbox.cli.deeds import do, who
+from outbox.cli.output import say
+from outbox.cli.session import Session
+from outbox.duration import parse_duration
+from outbox.inspect import Dossier
+from outbox.store import Store
+
+
+@act("approve")
+@click.argument("operation_id")
+@click.option(
+    "--digest", help="The digest of what you have read (outbox show). Without it you are asked, on a terminal."
+)
+@click.option(
+    "--expires-in", help='How long the permission holds, such as "1h".  [default: as long as the intent says]'
+)
+@click.option("--reason", help="Why. Kept with the approval.")
+def approve_command(
+    session: Session, operation_id: str, *, digest: str | None, expires_in: str | None, reason: str | None
+) -> None:
+    """
+    Permit a proposed operation: exactly the action with this digest, and no other.
+
+    Whoever asked for it cannot approve it.
+
+    \b
+    Example:
+      outbox approve order-17 --digest 9f86d081884c7d65... --expires-in 1h --reason "within budget"
+    """  # noqa: D301
+    seconds = _seconds(expires_in)
+    wanted = _digest(digest)
+
+    async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
+        approved = wanted if wanted is not None else _confirmed(session, dossier)
+        expires_at = None if seconds is None else dossier.now + timedelta(seconds=seconds)
+        approval_id = await store.value(
+            "approve", **who(dossier), digest=approved, expires_at=expires_at, reason=reason
+        )
+        return {
+            "state": "authorized",
+            "approval_id": approval_id,
+            "expires_at": expires_at,
+            "sentence": f"{operation_id} is authorized now (approval {approval_id}).",
+        }
+
+    do(session, operation_id, deed)
+
+
+@act("revoke")
+@click.argument("operation_id")
+@click.option("--reason", help="Why. Kept with the decision.")
+def revoke_command(session: Session, operation_id: str, *, reason: str | None) -> None:
+    """
+    Withdraw a permission.
+
+    An operation that hides no effect is rejected. One that is executing or unknown stays what it is, and is not sent
+    again: what may have happened cannot be withdrawn.
+
+    \b
+    Example:
+      outbox revoke order-17 --reason "the customer has changed her mind"
+    """  # noqa: D301
+
+    async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
+        state = await store.value("revoke", **who(dossier), reason=reason)
+        return {"state": state, "sentence": f"{operation_id} is {state}; its permission is withdrawn."}
+
+    do(session, operation_id, deed)
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        seconds = parse_duration(text)
+        timedelta(seconds=seconds)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(str(error), param_hint="--expires-in") from None
+    return seconds
+
+
+def _digest(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise click.BadParameter("a digest is 64 hexadecimal digits", param_hint="--digest") from None
+
+
+def _confirmed(session: Session, dossier: Dossier) -> bytes:
+    """Show what would be permitted, and ask. Nobody is asked without a terminal: an approval is read by somebody."""
+    row = dossier.row
+    if session.as_json or not sys.stdin.isatty():
+        raise click.UsageError("Name what you approve with --digest (see outbox show).", click.get_current_context())
+    for name in ("tenant_id", "principal_id", "tool", "resource", "expected_version", "arguments"):
+        if row[name] is not None:
+            say(f"{name}: {row[name]}")
+    click.confirm("Permit exactly this?", abort=True)
+    digest: bytes = row["digest"]
+    return digest

@@ -1,0 +1,93 @@
+-- What operators do to the system as a whole, and to many operations at once. Each act is one function of the database, which records
+-- who it was.
+
+-- name: pause
+-- Begin no more attempts of a receiver, a tool or a tenant. False: it was paused already.
+select outbox.pause_add(%(kind)s, %(name)s, %(by)s, %(reason)s) as changed
+
+-- name: resume
+-- Begin attempts again, and try a receiver whose circuit is open. False: there was nothing to end.
+select outbox.pause_end(%(kind)s, %(name)s, %(by)s, %(reason)s) as changed
+
+-- name: read_pause
+-- Who has paused it, when, and why; and whether anything of that name is known here at all.
+select z.paused_at, z.paused_by, z.reason, case %(kind)s
+    when 'receiver' then exists (select from outbox.receiver r where r.name = %(name)s)
+    when 'tool' then exists (select from outbox.tool t where t.name = %(name)s)
+    else exists (select from outbox.intent i where i.tenant_id = %(name)s) end as known
+from (select) as always left join outbox.pause z on z.kind = %(kind)s and z.name = %(name)s
+
+-- name: unblock
+-- Let later operations of an ordering key pass this one; answers how many there are.
+select outbox.unblock(%(tenant_id)s, %(operation_id)s, %(by)s, %(reason)s) as waiting
+
+-- name: expedite
+-- Begin this one next.
+select outbox.expedite(%(tenant_id)s, %(operation_id)s, %(by)s, %(reason)s)
+
+-- name: redact
+-- Remove what may be personal from an operation that has ended.
+select outbox.redact(%(tenant_id)s, %(operation_id)s, %(by)s, %(reason)s)
+
+-- name: purge_bounds
+-- Up to which number there may be something that ended before a date (with a day to spare for clocks that were set back), and how many
+-- numbers that are.
+select b.upto, greatest(b.upto - coalesce((select min(o.seq) from outbox.outcome o), b.upto), 0) as numbers, outbox.now() as now,
+  least(%(before)s::timestamptz, outbox.now()) as before
+from (select outbox.seq_at(%(before)s::timestamptz + interval '1 day') as upto) b
+
+-- name: purge_look
+-- What a purge would do with the next ends behind a number; each verdict counted. `passed` as in purge.
+select count(*) filter (where v.verdict = 'purge') as purged, count(*) filter (where v.verdict = 'unsettled') as unsettled,
+  count(*) filter (where v.verdict = 'contradicted') as contradicted, case when count(*) = %(batch_max)s then max(v.seq) end as passed
+from outbox.purgeable(%(after)s, %(upto)s, %(before)s, %(batch_max)s) v
+
+-- name: purge
+-- One batch of history into tombstones.
+select p.purged, p.kept, p.passed from outbox.purge(%(after)s, %(upto)s, %(before)s, %(batch_max)s, %(by)s) p
+
+-- name: find_unplaced_some
+-- Intents behind a number that no trigger has placed.
+select u.seq, u.tenant_id, u.operation_id, u.tool from outbox.unplaced(%(after)s, %(limit)s) u
+
+-- name: repair
+-- Place some of them, as unknown.
+select r.placed, r.toolless, r.passed from outbox.repair(%(after)s, %(batch_max)s, %(by)s) r
+
+-- name: list_audit
+-- Who did what to the system, and why, the newest first.
+select a.audit_id, a.at, a.act, a.target, a.acted_by, a.reason from outbox.audit a
+where (%(act)s::text is null or a.act = %(act)s) and (%(before)s::bigint is null or a.audit_id < %(before)s)
+order by a.audit_id desc limit %(limit)s
+
+-- name: database_clock
+-- The time that a selection is made at.
+select outbox.now() as now
+
+-- fragment: selected
+-- What a person selects by. The age counts from the latest attempt, or from the intent where there was none: whoever was attempted since
+-- then is not selected again.
+(%(tenant_id)s::text is null or i.tenant_id = %(tenant_id)s)
+and (%(tool)s::text is null or i.tool = %(tool)s)
+and (%(cause)s::text is null or p.cause = %(cause)s)
+and (%(receiver)s::text is null or p.receiver_id = (select r.receiver_id from outbox.receiver r where r.name = %(receiver)s))
+and coalesce(p.begun_at, i.created_at) <= %(upto_date)s
+order by p.seq limit %(limit)s
+
+-- name: select_for_retry
+-- Operations that wait for a date or for a person: in back-off, or in doubt and not to be sent again by themselves.
+select i.tenant_id, i.operation_id, p.seq, p.attempt, p.state::text as state from outbox.pending p join outbox.intent i on i.seq = p.seq
+where ((p.state = 'unknown' and p.step <> 'resend')
+    or (p.state = 'authorized' and p.next_at > outbox.now() and (i.not_before is null or i.not_before <= outbox.now())))
+  and {{selected}}
+
+-- name: select_for_resolve
+-- Operations in doubt.
+select i.tenant_id, i.operation_id, p.seq, p.attempt, p.state::text as state from outbox.doubt d
+join outbox.pending p on p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq join outbox.intent i on i.seq = d.seq
+where p.state = 'unknown' and {{selected}}
+
+-- name: select_for_cancel
+-- Operations that hide no effect.
+select i.tenant_id, i.operation_id, p.seq, p.attempt, p.state::text as state from outbox.pending p join outbox.intent i on i.seq = p.seq
+where p.state in ('proposed', 'authorized') and {{selected}}

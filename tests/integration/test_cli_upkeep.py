@@ -1,0 +1,250 @@
+"""Kill switches, order, and who did what: as an operator does it, and as the relay's own statements see it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.desk import ASKING, BLIND, KEYED, Desk
+from tests.support.postgres import Database
+from tests.support.stage import Stage
+
+WHY = ("--reason", "ticket 4711")
+
+
+@pytest.fixture
+def desk(database: Database, tmp_path: Path) -> Iterator[Desk]:
+    with Stage(database) as stage:
+        yield Desk(database, stage, tmp_path)
+
+
+def begins(desk: Desk, *seqs: int) -> list[int]:
+    return [row["seq"] for row in desk.holder.begin_these(*seqs)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- pause
+
+
+@pytest.mark.parametrize(("kind", "name"), [("receiver", "warehouse"), ("tool", KEYED), ("tenant", "shop")])
+def test_a_pause_stops_the_next_begin_and_a_resume_lets_it_go_on(desk: Desk, kind: str, name: str) -> None:
+    paused, other = desk.put("op"), desk.stage.put("other", BLIND, "another")
+    running = desk.executing("running")
+    assert desk.run.json("pause", kind, name, *WHY)["changed"]
+    assert begins(desk, paused, other) == ([] if kind == "receiver" else [other])
+    assert desk.holder.end((running, 1)) == [running], "what runs comes to its end"
+    assert desk.run.json("resume", kind, name, *WHY)["changed"]
+    assert begins(desk, paused) == [paused]
+
+
+def test_a_pause_also_stops_a_resend(desk: Desk) -> None:
+    seq = desk.unknown("op")
+    assert desk.run("retry", "op").code == 0
+    desk.run.json("pause", "tool", KEYED, *WHY)
+    assert begins(desk, seq) == []
+    assert desk.stage.state(seq) == "unknown"
+
+
+def test_a_second_pause_changes_nothing_and_says_who_was_first(desk: Desk) -> None:
+    desk.run.json("pause", "tenant", "shop", "--reason", "the first one")
+    history = desk.stage.everything()
+    again = desk.run("pause", "tenant", "shop", *WHY)
+    assert again.code == 0
+    assert "paused already" in again.out
+    assert "the first one" in again.out
+    assert desk.me in again.out
+    assert desk.stage.everything() == history
+    assert desk.run.json("resume", "tenant", "nobody", *WHY)["changed"] is False
+
+
+def test_a_name_that_is_not_there_is_not_found_and_an_unknown_tenant_is_mentioned(desk: Desk) -> None:
+    for act in ("pause", "resume"):
+        assert desk.run.refused(act, "receiver", "warhouse", *WHY, code=3)["code"] == "not_found"
+        assert desk.run.refused(act, "tool", "mail", *WHY, code=3)["code"] == "not_found"
+    assert desk.run.json("pause", "tenant", "shp", *WHY)["known"] is False
+    assert "spelled right" in desk.run("pause", "tenant", "sho", *WHY).out
+
+
+def test_nobody_pauses_without_a_reason(desk: Desk) -> None:
+    for act in ("pause", "resume"):
+        assert "--reason" in desk.run.refused(act, "tenant", "shop", code=2)["message"]
+
+
+def test_what_is_paused_is_said_by_stuck_and_why_names_it_as_what_blocks(desk: Desk) -> None:
+    desk.put("op")
+    desk.run.json("pause", "tool", KEYED, *WHY)
+    (item,) = desk.run.json("stuck")["items"]
+    assert (item["kind"], item["paused"], item["blocked_by"]) == ("paused", f"tool {KEYED}", desk.me)
+    (reason,) = [desk.run.json("show", "op")["next"]["reason"]]
+    assert reason == f"tool {KEYED} is paused: ticket 4711"
+
+
+# ---------------------------------------------------------------------------------------------------------------- order
+
+
+def ordered(desk: Desk, *names: str, **columns: Any) -> list[int]:
+    return [desk.put(name, ordering_key="customer-1", **columns) for name in names]
+
+
+def test_an_unblocked_operation_lets_later_ones_of_its_key_pass_and_stays_what_it_is(desk: Desk) -> None:
+    first, second, third = ordered(desk, "first", "second", "third")
+    desk.executing("unrelated")
+    assert begins(desk, first, second, third) == [first]
+    desk.holder.record_unknown(first, 1)
+    assert "first" in desk.run.json("show", "second")["next"]["reason"]
+    answer = desk.run.json("unblock", "first", *WHY)
+    assert (answer["state"], answer["waiting"], answer["ordering_key"]) == ("unknown", 2, "customer-1")
+    assert begins(desk, second, third) == [second], "the next one blocks in its turn"
+    assert desk.stage.state(first) == "unknown"
+
+
+def test_what_blocks_nothing_cannot_be_unblocked(desk: Desk) -> None:
+    desk.put("op")
+    assert "no ordering key" in desk.run.refused("unblock", "op", *WHY, code=4)["message"]
+
+
+def test_stuck_says_how_many_operations_a_doubt_blocks(desk: Desk) -> None:
+    first, *_ = ordered(desk, "first", "second", "third", tool=BLIND)
+    begins(desk, first)
+    desk.holder.record_unknown(first, 1, steps="person", reasons="no_lookup")
+    (item,) = desk.run.json("stuck")["items"]
+    assert (item["operation_id"], item["blocks"]) == ("first", 2)
+
+
+def test_an_expedited_operation_is_due_at_once_and_whoever_holds_the_lane_hears_of_it(desk: Desk) -> None:
+    seq = desk.executing("op")
+    desk.holder.withdraw(seq, 1, delays=5_000.0)
+    assert begins(desk, seq) == []
+    listener = desk.stage.connect("relay")
+    listener.execute("listen bell")
+    desk.holder.run("set_bell", idle=False, bell="bell")
+    answer = desk.run.json("expedite", "op", *WHY)
+    assert (answer["state"], answer["blocked_by"]) == ("authorized", [])
+    (rung,) = listener.notifies(timeout=10, stop_after=1)
+    assert rung.payload.endswith(f"/{seq}")
+    assert begins(desk, seq) == [seq]
+
+
+def test_expediting_passes_no_check_and_says_what_blocks(desk: Desk) -> None:
+    _, second = ordered(desk, "first", "second")
+    desk.run.json("pause", "tenant", "shop", *WHY)
+    answer = desk.run.json("expedite", "second", *WHY)
+    assert answer["blocked_by"] == ["paused: tenant shop", "blocked: first"]
+    assert begins(desk, second) == []
+    early = desk.put("early", not_before="2100-01-01")
+    desk.run.json("expedite", "early", *WHY)
+    assert begins(desk, early) == []
+
+
+@pytest.mark.parametrize("state", ["proposed", "executing", "unknown, a resend is safe", "succeeded", "rejected"])
+def test_only_an_authorized_operation_can_be_expedited(desk: Desk, state: str) -> None:
+    desk.in_state(state, "op")
+    history = desk.stage.everything()
+    desk.run.refused("expedite", "op", *WHY, code=4)
+    assert desk.stage.everything() == history
+
+
+# ---------------------------------------------------------------------------------------------------------------- audit
+
+
+def test_every_act_on_the_system_is_recorded_with_who_and_why_the_newest_first(desk: Desk) -> None:
+    ordered(desk, "first", "second")
+    desk.run.json("pause", "tool", KEYED, "--reason", "one")
+    desk.run.json("resume", "tool", KEYED, "--reason", "two")
+    desk.run.json("unblock", "first", "--reason", "three")
+    desk.run.json("expedite", "first", "--reason", "four")
+    desk.run.json("retry", "first")
+    items = desk.run.json("audit")["items"]
+    told = [(item["act"], item["target"], item["reason"]) for item in items]
+    assert told == [
+        ("retry", "shop first", "the back-off was ended"),
+        ("expedite", "shop first", "four"),
+        ("unblock", "shop first", "three"),
+        ("resume", f"tool {KEYED}", "two"),
+        ("pause", f"tool {KEYED}", "one"),
+    ]
+    assert {item["acted_by"] for item in items} == {desk.me}
+    assert [item["act"] for item in desk.run.json("audit", "--act", "pause")["items"]] == ["pause"]
+
+
+def test_the_audit_comes_in_pages(desk: Desk) -> None:
+    for number in range(5):
+        desk.run.json("pause", "tenant", f"t{number}", *WHY)
+    seen: list[str] = []
+    cursor: tuple[str, ...] = ()
+    while True:
+        page = desk.run.json("audit", "--limit", "2", *cursor)
+        seen += [item["target"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = ("--cursor", page["next"])
+    assert seen == [f"tenant t{number}" for number in reversed(range(5))]
+    assert desk.run("audit", "--cursor", "x").code == 2
+
+
+# --------------------------------------------------------------------------------------------------------------- repair
+
+
+def lose(desk: Desk, *names: str, tool: str = KEYED) -> None:
+    """Write intents that no trigger sees, as a restore without triggers does."""
+    desk.stage.admin.execute("set session_replication_role = replica")
+    for name in names:
+        desk.stage.admin.execute(
+            "insert into outbox.intent (tenant_id, operation_id, tool, arguments, principal_id, digest)"
+            " values ('shop', %s, %s, '{}', 'svc', outbox.intent_digest('shop', %s, %s, null, null, '{}'))",
+            [name, tool, name, tool],
+        )
+    desk.stage.admin.execute("set session_replication_role = origin")
+
+
+def test_intents_that_no_trigger_placed_become_unknown_and_are_looked_up(desk: Desk) -> None:
+    desk.put("placed")
+    desk.ended("ended", "succeeded")
+    lose(desk, "a", "b")
+    lose(desk, "c", tool="not.registered")
+    listed = desk.run.json("repair", "--dry-run")["items"]
+    assert [item["operation_id"] for item in listed] == ["a", "b", "c"]
+    report = desk.run.json("repair")
+    assert (report["placed"], report["toolless"]) == (2, 1)
+    shown = desk.run.json("show", "a")
+    assert (shown["state"], shown["cause"], shown["next"]["step"]) == ("unknown", "unplaced", "look")
+    assert [item["operation_id"] for item in desk.run.json("repair", "--dry-run")["items"]] == ["c"]
+    again = desk.run.json("repair")
+    assert (again["placed"], again["toolless"]) == (0, 1)
+    assert [item["target"] for item in desk.run.json("audit", "--act", "repair")["items"]] == ["2 operations"]
+
+
+def test_a_repaired_operation_is_never_sent_by_itself(desk: Desk) -> None:
+    """Nobody can know whether an attempt was made, so its window is that of a request sent when it was written."""
+    lose(desk, "a")
+    desk.run.json("repair")
+    (seq,) = (row["seq"] for row in desk.stage.rows("select seq from outbox.doubt"))
+    assert begins(desk, seq) == []
+    assert desk.run.refused("retry", "a", code=4)
+    assert desk.run.refused("cancel", "a", code=4)
+
+
+@pytest.mark.parametrize("state", ["proposed", "authorized"])
+def test_a_dry_run_of_one_changes_nothing(desk: Desk, state: str) -> None:
+    desk.in_state(state, "op")
+    history = desk.stage.everything()
+    assert desk.run.json("cancel", "op", "--dry-run")["dry_run"] is True
+    assert desk.stage.everything() == history
+
+
+def test_a_role_without_the_right_is_told_so(desk: Desk) -> None:
+    desk.put("op", ASKING)
+    desk.run.config.write_text(
+        desk.run.config.read_text().replace(desk.database.dsn, desk.database.dsn_for("approver"))
+    )
+    for arguments in (
+        ("pause", "tenant", "shop", *WHY),
+        ("resume", "tenant", "shop", *WHY),
+        ("unblock", "op", *WHY),
+        ("expedite", "op", *WHY),
+        ("redact", "op", *WHY, "--yes"),
+        ("purge", "--older-than", "1d", "--yes"),
+        ("repair",),
+    ):
+        assert desk.run.refused(*arguments, code=5)["code"] == "not_permitted", arguments
+    assert desk.run.json("audit")["items"] == []
