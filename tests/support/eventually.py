@@ -14,7 +14,13 @@ POLL_SECONDS = 0.02
 TIMEOUT_SECONDS = 15.0  # generous: a loaded machine is slow, and only a failing test waits for it
 
 
-def eventually(condition: Callable[[], T], timeout_seconds: float = TIMEOUT_SECONDS, *, claim: str = "") -> T:
+def eventually(
+    condition: Callable[[], T],
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    *,
+    claim: str = "",
+    poll_seconds: float = POLL_SECONDS,
+) -> T:
     """Call `condition` until it returns something true, and return that; fail with `claim` and the last answer."""
     deadline = time.monotonic() + timeout_seconds
     while True:
@@ -23,7 +29,7 @@ def eventually(condition: Callable[[], T], timeout_seconds: float = TIMEOUT_SECO
             return answer
         if time.monotonic() >= deadline:
             _fail(condition, answer, timeout_seconds, claim)
-        time.sleep(POLL_SECONDS)
+        time.sleep(poll_seconds)
 
 
 async def eventually_async(
