@@ -15,8 +15,9 @@ SUITABLE := -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11)
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python $(SUITABLE) && { command -v $$python; break; }; done)
 
-# What of PostgreSQL is installed here. The embedded one is always tested, an installed one too where there is one.
-INSTALLED_POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/initdb)
+# Most tests wait for databases and processes: as many run at once as there are cores. `make test WORKERS=0` runs one.
+WORKERS ?= logical
+PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,18 +35,17 @@ types: dev
 	$(BIN)/mypy
 
 unit: dev
-	$(BIN)/pytest tests/architecture tests/unit tests/property tests/conformance
+	$(PYTEST) tests/architecture tests/unit tests/property tests/conformance
 
+# On the embedded PostgreSQL, and again on an installed one where there is one.
 integration: dev
-	$(BIN)/pytest tests/integration tests/migration
-ifneq ($(INSTALLED_POSTGRES),)
-	$(BIN)/pytest tests/integration tests/migration --pg=installed
-else
-	@echo 'No PostgreSQL is installed here: the integration tests ran on the embedded one only.'
-endif
+	$(PYTEST) tests/integration tests/migration
+	@if $(BIN)/python -c 'from outbox.embedded import find_binaries; find_binaries("installed")' 2>/dev/null; \
+	then set -x; $(PYTEST) tests/integration tests/migration --pg=installed; \
+	else echo 'No PostgreSQL is installed here: the integration tests ran on the embedded one only.'; fi
 
 system: dev
-	$(BIN)/pytest tests/acceptance tests/crash tests/packaging
+	$(PYTEST) tests/acceptance tests/crash tests/packaging
 
 demo: $(VENV)/demo.stamp ## Run the main job on an embedded PostgreSQL, with faults (ARGS=--json)
 	@$(BIN)/outbox demo $(ARGS)

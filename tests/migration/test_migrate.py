@@ -21,14 +21,15 @@ SCHEMA_FILE = Path(__file__).with_name("schema.sql")
 @pytest.fixture
 def owner(empty_database: Database) -> Iterator[Database]:
     """The empty database as its owner sees it, who may do anything there but has no say over roles."""
+    role = f"{empty_database.name}_owner"  # other sessions may test on the same server
     with empty_database.connect() as connection:
-        connection.execute("create role outbox_test_owner login")
-        connection.execute(f"alter database {empty_database.name} owner to outbox_test_owner".encode())
-    yield Database(url(empty_database.dsn, user="outbox_test_owner", password=None))
+        connection.execute(f"create role {role} login".encode())
+        connection.execute(f"alter database {empty_database.name} owner to {role}".encode())
+    yield Database(url(empty_database.dsn, user=role, password=None))
     with empty_database.connect() as connection:
-        connection.execute("drop owned by outbox_test_owner")
+        connection.execute(f"drop owned by {role}".encode())
         connection.execute(f"alter database {empty_database.name} owner to current_user".encode())
-        connection.execute("drop role outbox_test_owner")
+        connection.execute(f"drop role {role}".encode())
 
 
 def at_once(*databases: Database) -> list[str]:
@@ -113,8 +114,8 @@ def test_a_schema_of_a_newer_release_is_refused_and_left_alone(
     assert database.rows("select version_num from outbox.alembic_version") == [("9999",)]
 
 
-def test_a_database_that_is_not_utf_8_is_refused_and_left_alone(postgres: Cluster) -> None:
-    name = "outbox_test_latin"
+def test_a_database_that_is_not_utf_8_is_refused_and_left_alone(postgres: Cluster, empty_database: Database) -> None:
+    name = f"{empty_database.name}_latin"
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
         connection.execute(f"create database {name} template template0 encoding 'LATIN1' locale 'C'".encode())
         try:

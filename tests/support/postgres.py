@@ -146,7 +146,8 @@ def _ensure_login(connection: psycopg.Connection[TupleRow], role: Role) -> None:
     login = _login(role)
     if connection.execute("select from pg_roles where rolname = %s", [login]).fetchone() is None:
         group = sql.Identifier(f"outbox_{role}")
-        connection.execute(sql.SQL("create role {} login in role {}").format(sql.Identifier(login), group))
+        with contextlib.suppress(psycopg.errors.DuplicateObject):  # another session on the same server was quicker
+            connection.execute(sql.SQL("create role {} login in role {}").format(sql.Identifier(login), group))
 
 
 def _copy_role_settings(connection: psycopg.Connection[TupleRow], origin: str, copy: str) -> None:
