@@ -44,6 +44,16 @@ HARD = [
     "lost exposures",
 ]
 
+# Where an act of a person may make sense.
+SENSIBLE = {
+    "retry": ["unknown"],
+    "resolve": ["unknown"],
+    "approve": ["proposed"],
+    "cancel": ["proposed", "authorized", "executing"],
+    "revoke": [],
+    "expedite": ["authorized"],
+}
+
 Answer = Literal["receipt", "refused", "throttled", "not_sent", "ambiguous"]
 
 
@@ -163,7 +173,7 @@ class Machine(RuleBasedStateMachine):
         return self.workers[data.draw(st.integers(0, 1))]
 
     def take(self, data: st.DataObject) -> None:
-        if data.draw(st.booleans()):
+        if data.draw(st.integers(0, 3)) == 3:
             self.clock.advance(31)
         holder = self.worker(data).holder
         (lane,) = self.stage.rows("select fence, expires_at < outbox.now() as free from outbox.lane")
@@ -255,7 +265,7 @@ class Machine(RuleBasedStateMachine):
     # ----------------------------------------------------------------------------------------------- time and network
 
     def time_passes(self, data: st.DataObject) -> None:
-        self.clock.advance(data.draw(st.sampled_from([1, 5, 20, 31, 41, 41, 100, 3600, 86_300, 86_500])))
+        self.clock.advance(data.draw(st.sampled_from([1, 1, 5, 5, 10, 20, 31, 41, 41, 100, 3600, 86_300])))
 
     def may_land(self, request: Request) -> bool:
         return not request.dead and not request.landed and self.now <= request.begun_at + BOUND
@@ -313,12 +323,12 @@ class Machine(RuleBasedStateMachine):
 
     def decide(self, data: st.DataObject) -> None:
         """A person does something that the database may refuse. It must know when: nobody else does."""
-        row = self.pick(data)
+        act = data.draw(st.sampled_from([*["retry", "resolve"] * 3, *["approve"] * 2, "cancel", "revoke", "expedite"]))
+        # Mostly where it may make sense, sometimes anywhere.
+        row = self.pick(data, *([] if data.draw(st.integers(0, 3)) == 0 else SENSIBLE[act]))
         if row is None:
             return
         seq, operation_id = row["seq"], row["operation_id"]
-        acts = ["cancel", "revoke", "retry", "retry", "retry", "expedite", "approve", "approve", "resolve"]
-        act = data.draw(st.sampled_from(acts))
         if act == "approve":
             digest = self.stage.value("select digest from outbox.intent where seq = %s", seq)
             self.refusable(
@@ -336,9 +346,10 @@ class Machine(RuleBasedStateMachine):
     # ----------------------------------------------------------------------------------------------------- failovers
 
     def upheaval(self, data: st.DataObject) -> None:
-        event = data.draw(
-            st.sampled_from(["policy", "policy, decided again", "failover", "failover that loses commits"])
-        )
+        events = [None, None, None, "policy", "policy, decided again", "failover", "failover that loses commits"]
+        event = data.draw(st.sampled_from(events))
+        if event is None:
+            return
         if event.startswith("policy"):
             self.stage.rows("update outbox.tool set policy_version = policy_version + 1 where name = 'approved'")
             if event != "policy":
@@ -411,7 +422,7 @@ class Machine(RuleBasedStateMachine):
         assert all(state != "executing" for _, state in keyed[1:])
 
 
-@pytest.mark.timeout(300)  # a few seconds where nothing else runs
+@pytest.mark.timeout(900)  # half a minute; a failure takes longer, as it is made small
 def test_no_sequence_of_acts_breaks_an_invariant(module_database: Database) -> None:
     seen: Counter[str] = Counter()
 
