@@ -26,6 +26,7 @@ COMMANDS = {
         "migrate": ("setup", "Bring the database to this version's schema."),
         "apply": ("setup", "Store the receivers, tools and contracts of a file."),
         "contracts": ("setup", "Print what each tool's contract promises."),
+        "inbox": ("inbox", "Install an inbox in the database of a receiver."),
     },
     "Write": {
         "put": ("write", "Put one intent."),

@@ -8,7 +8,19 @@ import click
 from outbox.cli.commands import act
 from outbox.cli.output import safe, write_facts, write_json, write_section
 from outbox.cli.session import Session
-from outbox.inspect import STATEMENTS, Dossier, document, explain, find, read_dossier, tombstone
+from outbox.errors import NotFound
+from outbox.inspect import (
+    STATEMENTS,
+    Explanation,
+    Found,
+    document,
+    explain,
+    explain_tombstone,
+    find,
+    read_dossier,
+    tombstone,
+)
+from outbox.store import Store
 
 Row = Mapping[str, Any]
 
@@ -47,8 +59,7 @@ async def _document(session: Session, operation_id: str) -> dict[str, Any]:
     async with session.store(*STATEMENTS) as store:
         found = await find(store, operation_id, session.tenant)
         if found.purged:
-            rows = await store.dicts("read_tombstone", tenant_id=found.tenant_id, operation_id=operation_id)
-            return tombstone(rows[0])
+            return tombstone(await _grave(store, found))
         return document(await read_dossier(store, found.seq))
 
 
@@ -65,8 +76,7 @@ def why_command(session: Session, operation_id: str) -> None:
       outbox why order-17
       outbox why order-17 --tenant shop --json
     """  # noqa: D301
-    dossier = session.run(_dossier(session, operation_id))
-    explanation = explain(dossier)
+    names, explanation = session.run(_explanation(session, operation_id))
     sections = {
         "known": explanation.known,
         "not_known": explanation.not_known,
@@ -77,8 +87,6 @@ def why_command(session: Session, operation_id: str) -> None:
         "support": explanation.support,
     }
     if session.as_json:
-        row = dossier.row
-        names = {name: row[name] for name in ("operation_id", "tenant_id", "state", "cause")}
         write_json({**names, **sections})
         return
     titles = {"not_known": "not known", "next": "what may happen next", "support": "for the provider's support"}
@@ -86,7 +94,23 @@ def why_command(session: Session, operation_id: str) -> None:
         write_section(titles.get(name, name), lines)
 
 
-async def _dossier(session: Session, operation_id: str) -> Dossier:
+async def _explanation(session: Session, operation_id: str) -> tuple[dict[str, Any], Explanation]:
+    """What it is called, and all that is to be said of it; of a purged one, what is left."""
     async with session.store(*STATEMENTS) as store:
         found = await find(store, operation_id, session.tenant)
-        return await read_dossier(store, found.seq)
+        if found.purged:
+            row, purged = await _grave(store, found), True
+            explanation = explain_tombstone(row)
+        else:
+            dossier = await read_dossier(store, found.seq)
+            row, purged = dossier.row, False
+            explanation = explain(dossier)
+    names = {name: row[name] for name in ("operation_id", "tenant_id", "state", "cause")}
+    return names | {"purged": purged}, explanation
+
+
+async def _grave(store: Store, found: Found) -> Row:
+    rows = await store.dicts("read_tombstone", tenant_id=found.tenant_id, operation_id=found.operation_id)
+    if not rows:
+        raise NotFound(f"Operation {found.operation_id!r} has just been forgotten.", hint="See: identity_retention")
+    return rows[0]

@@ -9,15 +9,17 @@ Who authorized what, on which version, how often it was tried, what evidence the
 - `may_it_happen_twice`: what a retry would risk (`twice.py`).
 - `document`: all of it with stable names (`document.py`).
 - `explain`: all of it in sentences (`explain.py`).
+- `tombstone`, `explain_tombstone`: what is left of a purged one (`tombstone.py`).
 
 Nothing here decides: it asks `outbox.decide` and `outbox.guarantee`, as the daemons do.
 """
 
 from outbox.inspect.ahead import NextStep, next_of
-from outbox.inspect.document import document, tombstone
+from outbox.inspect.document import document
 from outbox.inspect.dossier import Dossier, read_dossier
 from outbox.inspect.explain import Explanation, explain
 from outbox.inspect.find import Found, find
+from outbox.inspect.tombstone import explain_tombstone, tombstone
 from outbox.inspect.twice import Twice, may_it_happen_twice
 
 # The files of statements (outbox/sql) that a store needs for all of this.
@@ -32,6 +34,7 @@ __all__ = [
     "Twice",
     "document",
     "explain",
+    "explain_tombstone",
     "find",
     "may_it_happen_twice",
     "next_of",

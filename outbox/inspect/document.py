@@ -69,18 +69,6 @@ def document(dossier: Dossier) -> dict[str, Any]:
     }
 
 
-def tombstone(row: Row) -> dict[str, Any]:
-    """Return what is left of a purged operation, under the same names."""
-    outcome = _picked(row, "state", "cause", "external_id", "ended_at")
-    return {
-        **_picked(row, "operation_id", "tenant_id", "state", "cause", "tool", "principal_id", "digest"),
-        "outcome": outcome,
-        "next": None,
-        "purged": True,
-        "purged_at": row["purged_at"],
-    }
-
-
 def _authorization(dossier: Dossier) -> dict[str, Any]:
     """Who permitted it, on which version of the policy, and whether that holds now."""
     row = dossier.row

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from outbox.contract import Wiring
 from outbox.decide import (
@@ -18,9 +18,9 @@ from outbox.decide.times import after
 from outbox.evidence import Evidence
 from outbox.inspect.ahead import next_of
 from outbox.inspect.clauses import contract_lines
-from outbox.inspect.dossier import Daemons, Dossier
+from outbox.inspect.dossier import Daemons, Dossier, Row
 from outbox.inspect.words import NO_RESEND, clock, in_words, when
-from outbox.states import TERMINAL, State
+from outbox.states import TERMINAL, Cause, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +96,25 @@ def _state(dossier: Dossier) -> str:
             return f"It is executing: {begun}."
         case State.UNKNOWN:
             return f"It is unknown since {when(row['unresolved_at'], dossier.now)}{because}."
-        case State.SUCCEEDED:
-            name = f", and the receiver calls it {row['external_id']}" if row["external_id"] else ""
-            proof = because or f": attempt {row['attempt']} was answered with a receipt"
-            return f"It succeeded at {clock(row['ended_at'])}{proof}{name}."
-        case State.REJECTED:
-            by = f", decided by {row['decided_by']}" if row["decided_by"] else ""
-            return (
-                f"It was rejected at {clock(row['ended_at'])}{because}{by}. There is no effect, and none will be tried."
-            )
+        case State.SUCCEEDED | State.REJECTED:
+            return ended(row)
+    assert_never(dossier.state)
+
+
+def ended(row: Row) -> str:
+    """How an operation ended, which may have been purged since."""
+    why = in_words(Cause(row["cause"]) if row["cause"] else None)
+    if row["state"] == State.SUCCEEDED:
+        name = f", and the receiver calls it {row['external_id']}" if row["external_id"] else ""
+        return f"It succeeded at {clock(row['ended_at'])}: {why or _receipt(row)}{name}."
+    by = f", decided by {row['decided_by']}" if row.get("decided_by") else ""
+    because = f": {why}" if why else ""
+    return f"It was rejected at {clock(row['ended_at'])}{because}{by}. There is no effect, and none will be tried."
+
+
+def _receipt(row: Row) -> str:
+    attempt = f"attempt {row['attempt']}" if row.get("attempt") else "an attempt"
+    return f"{attempt} was answered with a receipt"
 
 
 def _observation(item: Evidence) -> str:

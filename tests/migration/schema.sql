@@ -594,7 +594,8 @@ CREATE FUNCTION outbox.purgeable(p_after bigint, p_upto bigint, p_before timesta
     AS $$
   select o.seq, case
       when o.ended_at >= p_before then 'young'
-      when coalesce(o.started_at, o.ended_at) + coalesce(greatest(t.settle, t.person_settle, interval '1 hour'), interval '30 days') >= present.at
+      when coalesce(o.started_at, o.ended_at)
+             + case when t.name is null then interval '30 days' else greatest(t.settle, t.person_settle, interval '1 hour') end >= present.at
         or exists (select from outbox.landing g where g.receiver_id = t.receiver_id and g.ord = outbox.ordering_hash(i.tenant_id, i.ordering_key)
                    and g.seq = o.seq and g.until > present.at) then 'unsettled'
       when exists (select from outbox.contradiction x where x.seq = o.seq) then 'contradicted'
