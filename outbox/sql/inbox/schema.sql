@@ -109,25 +109,26 @@ begin
       registered_at = now(), registered_by = session_user;
 end $$;
 
--- The call of a tool's handler, checked again: a function that was fit once may have been replaced.
-create or replace function inbox.handler_of(p_tool text) returns text language plpgsql stable as $$
-declare
-  handler record;
-  reason text;
-begin
-  select h.function_schema, h.function_name, (
+-- Which function carries out which tool, and what is wrong with it by now: one that was fit once may have been replaced.
+create or replace view inbox.handlers as
+  select h.tool, format('%I.%I', h.function_schema, h.function_name) as function, inbox.unfit((
       select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
       where n.nspname = h.function_schema and p.proname = h.function_name
-        and p.pronargs = 1 and p.proargtypes[0] = 'inbox.request'::regtype) as id
-    into handler from inbox.handler h where h.tool = p_tool;
+        and p.pronargs = 1 and p.proargtypes[0] = 'inbox.request'::regtype)) as problem
+  from inbox.handler h;
+
+-- The function to call for a tool.
+create or replace function inbox.handler_of(p_tool text) returns text language plpgsql stable as $$
+declare
+  handler inbox.handlers;
+begin
+  select * into handler from inbox.handlers h where h.tool = p_tool;
   if not found then
     raise exception 'no handler carries out the tool %', p_tool using errcode = 'OB404', hint = 'Register one: select inbox.handle(...)';
+  elsif handler.problem is not null then
+    raise exception 'the handler of % is not called: %', p_tool, handler.problem using errcode = 'OB403';
   end if;
-  reason := inbox.unfit(handler.id);
-  if reason is not null then
-    raise exception 'the handler of % is not called: %', p_tool, reason using errcode = 'OB403';
-  end if;
-  return format('%I.%I', handler.function_schema, handler.function_name);
+  return handler.function;
 end $$;
 
 -- What must be right about every call, whatever role and settings it comes with.
