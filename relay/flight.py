@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from outbox.deadline import CATCH_UP_SECONDS, STOOD_STILL_SECONDS
 from outbox.lease import boottime
 from outbox.observe import Meters, emit
 from outbox.outcome import NotSent, Outcome, Receipt
@@ -60,6 +61,7 @@ class Flight:
         """Somebody who was hired and has not begun."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._caught_up = False
         self._seconds = _SECONDS_GUESSED
 
     @property
@@ -164,6 +166,13 @@ class Flight:
     def _give_up_late(self) -> None:
         self._timer = None
         now = boottime()
+        if now - self._timer_at > STOOD_STILL_SECONDS and not self._caught_up:
+            # This process stood still. Answers may lie in its sockets: they are read before anything is given up.
+            self._caught_up = True
+            self._timer_at = now + CATCH_UP_SECONDS
+            self._timer = asyncio.get_running_loop().call_later(CATCH_UP_SECONDS, self._give_up_late)
+            return
+        self._caught_up = False
         for worker, bound in self._running.items():
             if bound.deadline_at > now:
                 self._watch(bound.deadline_at)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from outbox.classify import NeedsVerify, classify, verified
 from outbox.contract import Auth, Fencing, Read, ReceiverConfig
+from outbox.deadline import deadline
 from outbox.errors import Refused as NotAllowed
 from outbox.errors import SecretMissing
 from outbox.evidence import Observation, Verdict
@@ -106,7 +107,7 @@ class HttpReceiver(HttpReader):
         exchange = self._client.new_exchange(request, attempt.gate)
         started = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(attempt.deadline_seconds):
+            async with deadline(attempt.deadline_seconds):
                 reply = await self._client.run(exchange, request, headers, keep_alive=wiring.resend_safe)
         except EXPECTED as error:
             return outcome_of(error, exchange.phase, request.host)
