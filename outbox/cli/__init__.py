@@ -37,6 +37,7 @@ COMMANDS = {
         "show": ("read", "Show everything about one operation."),
         "why": ("read", "Explain one operation in sentences."),
         "feed": ("feed", "Tell how operations ended, each once, in order."),
+        "report": ("report", "Count what happened lately, by tool."),
     },
     "Decide": {
         "approve": ("permit", "Permit a proposed operation."),

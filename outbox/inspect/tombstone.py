@@ -26,7 +26,8 @@ def explain_tombstone(row: Row) -> Explanation:
         known=(
             f"{row['principal_id']} of tenant {row['tenant_id']} asked for {row['tool']}.",
             ended(row),
-            f"It was purged at {clock(row['purged_at'])}. Its id, its end and its digest are kept: {row['digest'].hex()}.",
+            f"It was purged at {clock(row['purged_at'])}. Its id and its end are kept, and its digest:",
+            f"{row['digest'].hex()}.",
         ),
         not_known=("What it was asked to do, and what the receiver answered: that was purged with it.",),
         next=(

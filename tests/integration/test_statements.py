@@ -25,6 +25,7 @@ RUN_BY: dict[str, tuple[Role, ...]] = {
     "reconcile": ("reconciler",),
     "registry": ("relay", "reconciler", "operator"),
     "relay": ("relay",),
+    "report": ("operator", "approver"),
     "upkeep": ("operator",),
     "write": ("writer", "operator"),
 }

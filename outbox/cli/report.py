@@ -1,0 +1,79 @@
+"""report: what happened lately, by tool."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from outbox.cli.commands import act
+from outbox.cli.output import write_json, write_section, write_table
+from outbox.cli.session import Session
+from outbox.duration import parse_duration
+from outbox.inspect.report import report
+from outbox.inspect.words import clock, span
+
+COLUMNS = (
+    *("receiver", "tool", "put", "authorized", "unknown", "succeeded", "rejected", "in_doubt", "needs_person"),
+    *("duplicates", "contradictions", "windows_unused"),
+)
+
+
+@act("report")
+@click.option("--since", default="24h", show_default=True, help='A span such as "24h", or a date (RFC 3339).')
+def report_command(session: Session, *, since: str) -> None:
+    """
+    Count what happened lately, by tool: states, doubts and their age, duplicates, contradictions, attempts.
+
+    `put` to `rejected`: operations put since then, by the state they are in now. `in_doubt`, `needs_person`: now.
+    `windows_unused`: doubts that outlasted the window in which a resend would have been safe, and none was made.
+
+    \b
+    Examples:
+      outbox report
+      outbox report --since 7d --json
+    """  # noqa: D301
+
+    async def job() -> dict[str, Any]:
+        async with session.store("report", "upkeep") as store:
+            return await report(store, _moment(since, await store.value("database_clock")))
+
+    found = session.run(job())
+    if session.as_json:
+        write_json(found)
+        return
+    rows = [*found["items"], {"tool": "all", **found["totals"]}]
+    write_table(COLUMNS, [[row.get(name) for name in COLUMNS] for row in rows], empty="Nothing happened.")
+    write_section(f"since {clock(found['since'])}", list(_sentences(found)))
+
+
+def _sentences(found: dict[str, Any]) -> list[str]:
+    totals = found["totals"]
+    lines = []
+    if totals["ended"]:
+        counted = f"{totals['ended']} operations ended, after {totals['attempts_mean']:.2f} attempts on average"
+        quiet = f"{totals['throttled']} throttled, {totals['not_sent']} that never left"
+        lines.append(f"{counted} and {totals['attempts_max']} at most ({quiet})")
+    if totals["reconciled"]:
+        p50, p95, most = (totals[f"reconcile_{name}_seconds"] for name in ("p50", "p95", "max"))
+        times = f"{span(p50)} (p50), {span(p95)} (p95), {span(most)} (max)"
+        lines.append(f"{totals['reconciled']} of them had been in doubt, for {times}")
+    if totals["in_doubt"]:
+        oldest = f"the oldest for {span(totals['oldest_doubt_seconds'])}"
+        lines.append(f"{totals['in_doubt']} are in doubt now, {oldest}; {totals['needs_person']} need a person")
+    for kind, counters in found["daemons"].items():
+        numbers = ", ".join(f"{name} {number}" for name, number in counters.items() if name != "daemons" and number)
+        lines.append(f"{counters['daemons']} {kind}s lived{f'; they have counted: {numbers}' if numbers else ''}")
+    return lines
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """A date, or so long before now."""
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return now - timedelta(seconds=parse_duration(text))
+        except (ValueError, OverflowError):
+            wrong = 'write a span ("24h") or a date (2026-11-30T08:00:00Z)'
+            raise click.BadParameter(wrong, param_hint="--since") from None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
