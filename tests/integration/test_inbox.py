@@ -1,5 +1,6 @@
 """The inbox itself: its functions called as their roles call them, two at a time where that is the question."""
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ Row = dict[str, Any]
 STATEMENTS = sql.load("inbox")
 KEY = uuid.UUID("8e03978e-40d5-53dd-8c93-6894a57f9324")
 LOCK = 71
+# Roles belong to the cluster, which other tests may use at the same time.
+KEEPER, NOBODY = f"outbox_test_keeper_{os.getpid()}", f"outbox_test_nobody_{os.getpid()}"
 
 
 @dataclass
@@ -444,21 +447,21 @@ def test_names_that_must_be_quoted_are(callers: Callers, inbox: Inbox) -> None:
 
 def test_a_handler_may_belong_to_somebody_else_who_grants_it_to_the_owner(callers: Callers, inbox: Inbox) -> None:
     with inbox.database.connect() as connection:
-        connection.execute("drop role if exists outbox_test_shopkeeper")
-        connection.execute("create role outbox_test_shopkeeper")
+        connection.execute(f"drop role if exists {KEEPER}".encode())
+        connection.execute(f"create role {KEEPER}".encode())
         try:
-            connection.execute("grant usage on schema inbox to outbox_test_shopkeeper")
-            connection.execute("create schema keeper authorization outbox_test_shopkeeper")
-            connection.execute("set role outbox_test_shopkeeper")
+            connection.execute(f"grant usage on schema inbox to {KEEPER}".encode())
+            connection.execute(f"create schema keeper authorization {KEEPER}".encode())
+            connection.execute(f"set role {KEEPER}".encode())
             head = FIT.replace("shop", "keeper")
             connection.execute(f"create function keeper.who{head} as 'select to_jsonb(current_user)'".encode())
             connection.execute("reset role")
             connection.execute("select inbox.handle('who', 'keeper.who(inbox.request)')")
-            assert callers.receive(tool="who")["receipt"] == '"outbox_test_shopkeeper"'
+            assert callers.receive(tool="who")["receipt"] == f'"{KEEPER}"'
         finally:
             connection.execute("reset role")
-            connection.execute("drop owned by outbox_test_shopkeeper cascade")
-            connection.execute("drop role outbox_test_shopkeeper")
+            connection.execute(f"drop owned by {KEEPER} cascade".encode())
+            connection.execute(f"drop role {KEEPER}".encode())
 
 
 # ----------------------------------------------------------------------------------------------------------- installing
@@ -486,12 +489,13 @@ def test_the_printed_sql_installs_it_too(empty_database: Database) -> None:
 
 def test_who_may_not_install_is_told_what_somebody_else_must_run(empty_database: Database) -> None:
     with empty_database.connect() as connection:
-        connection.execute("drop role if exists outbox_test_nobody")
-        connection.execute("create role outbox_test_nobody login")
+        connection.execute(f"drop role if exists {NOBODY}".encode())
+        connection.execute(f"create role {NOBODY} login".encode())
     try:
-        dsn = psycopg.conninfo.make_conninfo(empty_database.dsn, user="outbox_test_nobody")
+        dsn = psycopg.conninfo.make_conninfo(empty_database.dsn, user=NOBODY)
         with pytest.raises(NotPermitted) as refused:
             kit.install(dsn, NAME)
         assert kit.sql_text(NAME) in (refused.value.hint or "")
     finally:
-        empty_database.rows("drop role outbox_test_nobody")
+        with empty_database.connect() as connection:
+            connection.execute(f"drop role {NOBODY}".encode())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import psycopg
+import tenacity
 from psycopg import errors as pg
 from psycopg import sql as composing
 from psycopg.conninfo import conninfo_to_dict
@@ -40,6 +41,13 @@ class Handler:
     problem: str | None
 
 
+# Roles belong to the cluster, advisory locks to a database: two databases that get an inbox at once may meet here.
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type((pg.InternalError_, pg.UniqueViolation, pg.DuplicateObject)),
+    stop=tenacity.stop_after_attempt(10),
+    wait=tenacity.wait_random(0.05, 0.5),
+    reraise=True,
+)
 def install(dsn: str, name: str, *, roles: bool = True) -> list[Handler]:
     """
     Install the inbox, or bring it to this version; return its handlers. Safe to run twice, and at once from two hosts.
@@ -67,6 +75,8 @@ def install(dsn: str, name: str, *, roles: bool = True) -> list[Handler]:
     except pg.InsufficientPrivilege as error:
         hint = f"Run as a role that may (a schema, and two roles):\n{sql_text(name, roles=roles)}"
         raise NotPermitted(error.diag.message_primary, hint=hint) from None
+    except (pg.InternalError_, pg.UniqueViolation, pg.DuplicateObject):
+        raise
     except psycopg.Error as error:
         raise translate(error) from None
 
