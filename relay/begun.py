@@ -12,6 +12,10 @@ from outbox.outcome import Outcome
 from relay.gate import Terms
 
 
+Name = tuple[int, int]
+"""An attempt: the seq of its operation, and its number."""
+
+
 class Begun(NamedTuple):
     """
     A row as the begin statement returned it. `sent_at` is when that statement was sent, in `boottime()`.
@@ -54,6 +58,11 @@ class Begun(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Begun(seq={self.seq}, attempt={self.attempt}, tool={self.tool!r})"  # never what it is made of
+
+    @property
+    def name(self) -> Name:
+        """Which attempt this is."""
+        return self.seq, self.attempt
 
     @property
     def true_digest(self) -> bytes:

@@ -10,7 +10,7 @@ from outbox.lease import boottime
 from outbox.observe import Meters, emit
 from outbox.outcome import NotSent, Outcome, Receipt
 from relay.attempt import Scene, attempt, followed, stopped
-from relay.begun import Begun, Bound, Finished
+from relay.begun import Begun, Bound, Finished, Name
 from relay.holding import Holding
 from relay.share import Pace
 from relay.shared import Memory
@@ -27,7 +27,7 @@ _TURNS_MAX: Final = 50
 class Flight:
     """Attempts between their begin and their record.
 
-    `ended` takes each one that is over, exactly once; `dropped` instead the seq of one of which nothing can be said.
+    `ended` takes each one that is over, exactly once; `dropped` instead one of which nothing can be said.
     """
 
     def __init__(
@@ -40,10 +40,11 @@ class Flight:
         slots: int,
         pace: Pace,
         ended: Callable[[Finished], None],
-        dropped: Callable[[int], None],
+        dropped: Callable[[Begun], None],
     ) -> None:
-        self.open: dict[int, int] = {}
-        """Attempt by seq: everything that was begun and is not recorded."""
+        self.open: set[Name] = set()
+        """Everything that was begun and is not recorded: two attempts of one operation, where the answer to the commit
+        of the first was lost and the second has begun meanwhile."""
         self.abandoned: set[int] = set()
         """Of those that are no longer open: their answer could not be recorded."""
         self.slots = slots
@@ -81,12 +82,13 @@ class Flight:
     def begin(self, rows: Iterable[Begun]) -> None:
         """These were exposed: from now on each of them has an end."""
         for begun in rows:
-            self.open[begun.seq] = begun.attempt
+            self.open.add(begun.name)
             self._memory.attempts += 1
 
-    def forget(self, seq: int) -> None:
+    def forget(self, name: Name) -> None:
         """This one is recorded, or nobody will ever hear of it."""
-        if self.open.pop(seq, None) is not None:
+        if name in self.open:
+            self.open.remove(name)
             self._memory.attempts -= 1
 
     def add(self, bound: Bound) -> None:
@@ -152,7 +154,7 @@ class Flight:
         error = None if worker.cancelled() else worker.exception()
         if bound is not None and error is not None:
             emit("attempt_unforeseen", seq=bound.begun.seq, tool=bound.begun.tool, error=type(error).__name__)
-            self._dropped(bound.begun.seq)
+            self._dropped(bound.begun)
         self.pump()
 
     def _watch(self, until: float) -> None:

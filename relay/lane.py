@@ -206,7 +206,7 @@ class Lane:
     def recorded(self, finished: Finished, row: Row) -> None:
         """Plan what follows in this lane: it is in the database."""
         begun, transition = finished.begun, finished.transition
-        self.flight.forget(begun.seq)
+        self.flight.forget(begun.name)
         self._shared.meters.count("recorded", receiver=self.holding.receiver, state=transition.state)
         position = self.claims.position
         if (successor := row.get("successor")) is not None:
@@ -221,12 +221,12 @@ class Lane:
         """It could not be recorded at all: the sweep makes it unknown."""
         begun = finished.begun
         emit("alarm", cause="unstorable", receiver=self.holding.receiver, tool=begun.tool, seq=begun.seq)
-        self._drop(begun.seq)
+        self._drop(begun)
 
-    def _drop(self, seq: int) -> None:
-        self.service.breaker.circuit.dropped(seq)
-        self.flight.forget(seq)
-        self.flight.abandoned.add(seq)
+    def _drop(self, begun: Begun) -> None:
+        self.service.breaker.circuit.dropped(begun.seq)
+        self.flight.forget(begun.name)
+        self.flight.abandoned.add(begun.seq)
         self._check_drained()
 
     def _check_drained(self) -> None:

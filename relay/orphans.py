@@ -6,7 +6,6 @@ them: NotSent, proven, and nobody need be asked. Only what it knew of and could 
 A takeover converts the rows of older fences only; without this sweep nobody would own these while the holder lives.
 """
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -15,6 +14,7 @@ from outbox.decide.facts import Step
 from outbox.observe import Meters, emit
 from outbox.states import Cause
 from outbox.store import Store
+from relay.begun import Name
 from relay.holding import Holding
 from relay.position import Range
 from relay.record import Columns
@@ -27,13 +27,13 @@ async def sweep(
     holding: Holding,
     where: Range,
     *,
-    known: Mapping[int, int],
+    known: AbstractSet[Name],
     abandoned: AbstractSet[int],
     meters: Meters,
 ) -> list[int] | None:
     """Convert the orphans of a lane in a range of it; their seqs, or None if the lease is lost.
 
-    `known`: attempt by seq of everything that was begun and is not recorded. Must run where no begin is under way.
+    `known`: everything that was begun and is not recorded. Must run where no begin is under way.
     """
     crashpoints.reach("before_sweep")
     found: list[int] = []
@@ -42,7 +42,7 @@ async def sweep(
         rows = await store.dicts(
             "own_executing", **holding.parameters, after=after, upto=where.upto, batch_max=ROWS_MAX
         )
-        orphans = [row for row in rows if known.get(row["seq"]) != row["attempt"]]
+        orphans = [row for row in rows if (row["seq"], row["attempt"]) not in known]
         for statement, part in (
             ("withdraw_attempts", [row for row in orphans if row["seq"] not in abandoned]),
             ("record_unknown", [row for row in orphans if row["seq"] in abandoned]),

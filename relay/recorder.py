@@ -23,7 +23,7 @@ from outbox.errors import DatabaseError, DatabaseUnavailable, Unstorable
 from outbox.observe import Meters, emit
 from outbox.states import Cause
 from outbox.store import Store
-from relay.begun import Finished
+from relay.begun import Finished, Name
 from relay.holding import Holding
 from relay.record import Columns, Statement, columns, late_columns, statement_for
 
@@ -64,7 +64,7 @@ class Recorder:
         self._meters = meters
         self._owner = owner
         self._give_up = give_up
-        self._queue: dict[int, Finished] = {}
+        self._queue: dict[Name, Finished] = {}
         self._added = asyncio.Event()
         self._filled = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -75,7 +75,7 @@ class Recorder:
 
     def add(self, finished: Finished) -> None:
         """Take an answer."""
-        self._queue[finished.begun.seq] = finished
+        self._queue[finished.begun.name] = finished
         self._added.set()
         # Where order matters somebody waits for this end.
         if finished.begun.ordered or len(self._queue) >= min(self.group, GROUP_MAX, self._owner.expected()):
@@ -101,7 +101,11 @@ class Recorder:
         async with self._lock:
             while self._queue:
                 groups: dict[Statement, list[Finished]] = {statement: [] for statement in _ORDER}
+                # Of one operation the earlier attempt first: what a statement answers names operations.
+                first: dict[int, Finished] = {}
                 for one in islice(self._queue.values(), GROUP_MAX):
+                    first.setdefault(one.begun.seq, one)
+                for one in first.values():
                     groups[statement_for(one)].append(one)
                 for statement, group in groups.items():
                     if group:
@@ -115,7 +119,7 @@ class Recorder:
             self._owner.lose("an answer was refused by the fence")
             await self._keep(items, fenced=True)
             return
-        missing = [one for one in items if one.begun.seq in self._queue and one.begun.seq not in rows]
+        missing = [one for one in items if one.begun.name in self._queue and one.begun.seq not in rows]
         self._settle((one for one in items if one.begun.seq in rows), rows)
         if missing:
             await self._explain(statement, missing)
@@ -128,12 +132,12 @@ class Recorder:
             doubtful = [_doubtful(one) for one in rest]
             rows = await self._write("record_unknown", doubtful) or {}
             self._settle((one for one in doubtful if one.begun.seq in rows), rows)
-            rest = [one for one in rest if one.begun.seq in self._queue and one.begun.seq not in rows]
+            rest = [one for one in rest if one.begun.name in self._queue and one.begun.seq not in rows]
         await self._keep(rest, fenced=False)
 
     async def _keep(self, items: Sequence[Finished], *, fenced: bool) -> None:
         """Never a state, but never wasted: the answer becomes evidence."""
-        late = await self._without_recorded([one for one in items if one.begun.seq in self._queue])
+        late = await self._without_recorded([one for one in items if one.begun.name in self._queue])
         if not late:
             return
         receiver = self._holding.receiver
@@ -149,7 +153,7 @@ class Recorder:
 
     def _settle(self, items: Iterable[Finished], rows: dict[int, Row]) -> None:
         for one in items:
-            self._queue.pop(one.begun.seq, None)
+            self._queue.pop(one.begun.name, None)
             self._owner.recorded(one, rows.get(one.begun.seq, {}))
 
     async def _without_recorded(self, items: Sequence[Finished]) -> list[Finished]:
@@ -184,7 +188,7 @@ class Recorder:
         try:
             rows = await self._ask(statement, columns(statement, items, bare=True))
         except Unstorable:
-            self._queue.pop(one.begun.seq, None)
+            self._queue.pop(one.begun.name, None)
             self._owner.abandoned(one)
             return {}
         return {row["seq"]: row for row in rows if row["seq"] is not None} if rows else None

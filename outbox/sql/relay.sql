@@ -245,7 +245,7 @@ where exists (select from outbox.outcome o where o.seq = x.seq and o.attempt = x
    or exists (select from outbox.attempt a where a.seq = x.seq and a.attempt = x.attempt and a.fence = %(fence)s and a.owner = %(owner)s)
    or (not exists (select from outbox.attempt a where a.seq = x.seq and a.attempt = x.attempt)
        and exists (select from outbox.pending p where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.seq = x.seq
-         and p.attempt = x.attempt and p.fence = %(fence)s and p.state <> 'executing'))
+         and p.fence = %(fence)s and (p.attempt > x.attempt or (p.attempt = x.attempt and p.state <> 'executing'))))
 
 -- name: witness_late
 -- Answers whose lease was lost, as evidence; each once, however often their commit had to be tried.
