@@ -6,6 +6,7 @@ from typing import Final
 
 from outbox import sql
 from outbox.contract import Auth, ReceiverConfig
+from outbox.deadline import deadline
 from outbox.errors import Refused as NotAllowed
 from outbox.errors import SecretMissing
 from outbox.evidence import Observation, Verdict
@@ -110,7 +111,7 @@ class PostgresReceiver(PostgresReader):
         # Where a doubt costs nobody's time, a connection is used again.
         fresh = not (wiring.resend_safe or wiring.look_excludes)
         try:
-            async with asyncio.timeout(attempt.deadline_seconds):
+            async with deadline(attempt.deadline_seconds):
                 reply = await self._connections.call(dsn, exchange, _STATEMENTS["receive"], values, fresh=fresh)
         except _EXPECTED as error:
             return _without_reply(error, exchange)
