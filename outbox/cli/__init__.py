@@ -38,6 +38,7 @@ COMMANDS = {
         "why": ("read", "Explain one operation in sentences."),
         "feed": ("feed", "Tell how operations ended, each once, in order."),
         "report": ("report", "Count what happened lately, by tool."),
+        "doctor": ("doctor", "Check everything, and say what to do."),
     },
     "Decide": {
         "approve": ("permit", "Permit a proposed operation."),

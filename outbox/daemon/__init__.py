@@ -10,7 +10,7 @@ from outbox.daemon.chores import do_chores
 from outbox.daemon.clock import ClockWatch
 from outbox.daemon.heart import Heart
 from outbox.daemon.member import Kind, Member, program_version
-from outbox.daemon.start import Life, check_role, check_schema, opened
+from outbox.daemon.start import Life, check_role, check_schema, opened, weak_settings
 from outbox.daemon.stop import Stopping, cancelled, retrying
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "opened",
     "program_version",
     "retrying",
+    "weak_settings",
 ]

@@ -1,6 +1,6 @@
 """How a daemon starts: what this database is, and whether the promises can rest on it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -95,6 +95,19 @@ async def check_role(store: Store, kind: Kind, *, shared_role: bool) -> None:
         wrong.append(f"the role is {found['role']}, not outbox_{kind} (database.shared_role = true allows it)")
     if not found["sees_every_tenant"]:
         wrong.append(f"row-level security hides the operations from it (grant outbox_{kind} to it)")
+    wrong += weak_settings(found)
+    if wrong:
+        raise RoleSettings(
+            f"The settings of role {found['role']} are not safe: {'; '.join(wrong)}.",
+            hint="`outbox migrate` sets them for outbox_relay and outbox_reconciler; behind a pooler, reconnect it.",
+        )
+    if found["fsync"] == "off":
+        emit("settings_weak", role=found["role"], reason="fsync is off: a crash of the machine loses exposures")
+
+
+def weak_settings(found: Mapping[str, Any]) -> list[str]:
+    """Say which settings, named as by `effective_settings`, the promises cannot rest on."""
+    wrong = []
     if found["synchronous_commit"] == "off":
         wrong.append("synchronous_commit = off loses committed exposures in a crash")
     if found["isolation"] != "read committed":
@@ -109,13 +122,7 @@ async def check_role(store: Store, kind: Kind, *, shared_role: bool) -> None:
         for join in ("hashjoin", "mergejoin")
         if found[join] == "on"
     ]
-    if wrong:
-        raise RoleSettings(
-            f"The settings of role {found['role']} are not safe: {'; '.join(wrong)}.",
-            hint="`outbox migrate` sets them for outbox_relay and outbox_reconciler; behind a pooler, reconnect it.",
-        )
-    if found["fsync"] == "off":
-        emit("settings_weak", role=found["role"], reason="fsync is off: a crash of the machine loses exposures")
+    return wrong
 
 
 @asynccontextmanager

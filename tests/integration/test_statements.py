@@ -20,6 +20,7 @@ RUN_BY: dict[str, tuple[Role, ...]] = {
     "act": ("operator",),
     "apply": ("operator",),
     "daemon": ("relay", "reconciler"),
+    "doctor": ("operator",),
     "feed": ("operator",),
     "inspect": ("operator", "approver"),
     "reconcile": ("reconciler",),

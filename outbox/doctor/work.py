@@ -1,0 +1,113 @@
+"""Whether the work gets done: daemons, lanes, receivers that are left alone, doubts, intents that nobody placed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from outbox.doctor.finding import Finding, Patient, ok, problem, warning
+from outbox.inspect.words import clock, span
+
+SEEN_WITHIN_SECONDS: Final = 30.0
+LATE_SECONDS: Final = 60.0
+# A window that closes within the hour is somebody's work before it does.
+CLOSING_SECONDS: Final = 3_600.0
+SHOWN_MAX: Final = 100
+COUNTED_MAX: Final = 1_000
+# A look through all intents takes a second per million; the newest are looked through by default.
+NEWEST: Final = 1_000_000
+
+Row = Mapping[str, Any]
+
+
+async def daemons(patient: Patient) -> list[Finding]:
+    """Whether a relay and a reconciler live for every receiver."""
+    members = await patient.store.dicts("doctor_daemons", seen_within_seconds=SEEN_WITHIN_SECONDS, limit=COUNTED_MAX)
+    return judge_daemons(members, await patient.store.dicts("doctor_receivers"))
+
+
+def judge_daemons(members: Sequence[Row], receivers: Sequence[Row]) -> list[Finding]:
+    """Judge the daemons that were heard of lately by the receivers that there are."""
+    found = []
+    for kind in ("relay", "reconciler"):
+        served = [member["receivers"] for member in members if member["kind"] == kind]
+        for receiver in receivers:
+            if any(names is None or receiver["name"] in names for names in served):
+                continue
+            judge = problem if receiver["has_work"] else warning
+            what = f"no {kind} that serves {receiver['name']} lives"
+            found.append(judge("daemons", what, f"outbox {kind}"))
+    versions = sorted({member["version"] for member in members})
+    if len(versions) > 1:
+        what = f"daemons of several versions live: {', '.join(versions)}"
+        found.append(warning("daemons", what, "restart the older ones, when the new one has proven itself"))
+    kinds = Counter(member["kind"] for member in members)
+    return found or ok("daemons", f"{kinds['relay']} relays and {kinds['reconciler']} reconcilers live")
+
+
+async def lanes(patient: Patient) -> list[Finding]:
+    """Whether work is due in a lane that nobody holds."""
+    rows = await patient.store.dicts("stuck_lanes", late_seconds=LATE_SECONDS, limit=SHOWN_MAX)
+    found = [
+        problem("lanes", f"work is due in lane {row['lane']} of {row['receiver']}, and nobody holds it", "outbox relay")
+        for row in rows
+    ]
+    return found or ok("lanes", "wherever work is due somebody holds the lane")
+
+
+async def receivers(patient: Patient) -> list[Finding]:
+    """Whether anything is paused, or left alone."""
+    found = []
+    for row in await patient.store.dicts("doctor_receivers"):
+        name = row["name"]
+        if row["paused_at"] is not None:
+            what = f"receiver {name} is paused since {clock(row['paused_at'])} by {row['paused_by']}"
+            found.append(
+                warning("pauses", f"{what}: {row['pause_reason']}", f"outbox resume receiver {name} --reason ...")
+            )
+        if row["circuit_opened_at"] is not None:
+            what = f"receiver {name} is left alone since {clock(row['circuit_opened_at'])}: {row['circuit_reason']}"
+            advice = f"it is tried every minute at least; at once: outbox resume receiver {name} --reason ..."
+            found.append(problem("circuits", what, advice))
+    for row in await patient.store.dicts("doctor_pauses", limit=SHOWN_MAX):
+        what = f"{row['kind']} {row['name']} is paused since {clock(row['paused_at'])} by {row['paused_by']}"
+        advice = f"outbox resume {row['kind']} {row['name']} --reason ..."
+        found.append(warning("pauses", f"{what}: {row['reason']}", advice))
+    return found or ok("pauses", "nothing is paused, and every receiver answers")
+
+
+async def doubts(patient: Patient) -> list[Finding]:
+    """Whether anybody waits for a person or for a daemon that is late, and whether windows close."""
+    (row,) = await patient.store.dicts("doctor_doubt", late_seconds=LATE_SECONDS, within_seconds=CLOSING_SECONDS)
+    (against,) = await patient.store.dicts("doctor_contradictions", limit=COUNTED_MAX)
+    return judge_doubts(row, against["found"])
+
+
+def judge_doubts(row: Row, contradictions: int) -> list[Finding]:
+    """Judge what is in doubt, and what speaks against a state."""
+    found = []
+    if contradictions:
+        what = f"{contradictions} pieces of evidence speak against a state"
+        found.append(problem("contradictions", what, "outbox stuck names them; somebody must look at the receiver"))
+    if row["late"]:
+        what = f"{row['late']} doubts are more than {span(LATE_SECONDS)} late"
+        found.append(problem("doubts", what, "does a reconciler live, and does it reach the receivers? its log says"))
+    if row["needs_person"]:
+        what = f"{row['needs_person']} operations wait for a person, the oldest doubt for {span(row['oldest_seconds'])}"
+        found.append(warning("doubts", what, "outbox stuck"))
+    if row["closing"]:
+        until = clock(row["closes_at"])
+        what = f"{row['closing']} operations can be sent again for less than an hour, the first until {until}"
+        found.append(warning("windows", what, "outbox list --state unknown; what holds them back is above"))
+    return found or ok("doubts", f"{row['open']} operations are in doubt, and none is late or waits for a person")
+
+
+async def placement(patient: Patient) -> list[Finding]:
+    """Whether there is an intent that no trigger has placed."""
+    newest = None if patient.everything else NEWEST
+    rows = await patient.store.dicts("doctor_unplaced", newest=newest)
+    if rows:
+        which = f"operation {rows[0]['operation_id']} of tenant {rows[0]['tenant_id']}"
+        what = f"{which} was never placed: nobody will attempt it"
+        return [problem("placement", what, "outbox repair --dry-run; then: outbox repair")]
+    which = "every intent" if newest is None else f"each of the newest {newest} intents"
+    return ok("placement", f"{which} is placed")

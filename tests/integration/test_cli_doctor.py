@@ -1,0 +1,220 @@
+"""The doctor on a real database: each illness brought about, found, and healed by what it says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outbox.cli.doctor import EXIT_PROBLEM
+from outbox.doctor import CHECKS
+from tests.support.desk import BLIND, KEYED, Desk
+from tests.support.postgres import Database
+from tests.support.stage import Stage
+
+
+@pytest.fixture
+def desk(database: Database, tmp_path: Path) -> Iterator[Desk]:
+    with Stage(database) as stage:
+        yield Desk(database, stage, tmp_path)
+
+
+def live(desk: Desk) -> None:
+    """Two daemons that have just been heard of."""
+    desk.stage.rows(
+        "insert into outbox.member (member_id, kind, host, pid, version, receivers)"
+        " select gen_random_uuid(), kind, 'here', 1, '1', null from unnest(array['relay', 'reconciler']) kind"
+    )
+
+
+def examine(desk: Desk, *arguments: str) -> list[dict[str, Any]]:
+    """What is wrong beyond what is always so here: the test's server does not sync, and its clock is a simulation."""
+    result = desk.run("doctor", *arguments, "--json")
+    items: list[dict[str, Any]] = result.json["items"]
+    assert result.code == (EXIT_PROBLEM if result.json["problems"] else 0)
+    always = ("fsync", "full_page_writes", "simulation")
+    return [item for item in items if item["level"] != "ok" and not any(word in item["found"] for word in always)]
+
+
+def found(desk: Desk, *arguments: str) -> list[tuple[str, str]]:
+    return [(item["level"], item["check"]) for item in examine(desk, *arguments)]
+
+
+def test_a_healthy_outbox_has_no_findings_and_every_check_says_what_it_looked_at(desk: Desk) -> None:
+    live(desk)
+    assert found(desk) == []
+    document = desk.run("doctor", "--json").json
+    assert {item["check"] for item in document["items"]} >= {
+        *("schema", "server", "roles", "clock", "registry", "xmin", "bloat", "replication"),
+        *("daemons", "lanes", "pauses", "doubts", "placement"),
+    }
+    assert len(document["items"]) >= len(CHECKS)
+    assert found(desk, "--all") == []
+
+
+def test_it_tells_a_server_that_does_not_sync_and_a_clock_that_is_moved(desk: Desk) -> None:
+    desk.clock.advance(86_400)
+    items = desk.run("doctor", "--json").json["items"]
+    problems = [item["found"] for item in items if item["level"] == "problem"]
+    assert any("fsync is off" in problem for problem in problems)
+    assert any("simulation" in problem for problem in problems)
+
+
+def test_it_changes_nothing(desk: Desk) -> None:
+    desk.unknown("op")
+    history = desk.stage.everything()
+    desk.run("doctor", "--all")
+    assert desk.stage.everything() == history
+
+
+def test_a_broken_index_and_a_trigger_that_is_off_are_problems_and_their_remedies_are_statements(desk: Desk) -> None:
+    live(desk)
+    desk.stage.rows("update pg_index set indisvalid = false where indexrelid = 'outbox.doubt_due'::regclass")
+    desk.stage.rows("alter table outbox.intent disable trigger place")
+    items = examine(desk)
+    assert [item["level"] for item in items] == ["problem", "problem"]
+    for item in items:
+        desk.stage.admin.execute(item["advice"].partition(";")[0].encode())
+    assert found(desk) == []
+
+
+def test_a_role_whose_settings_were_changed_is_a_problem_however_they_were_changed(desk: Desk) -> None:
+    live(desk)
+    name = desk.stage.value("select quote_ident(current_database())")
+    admin = desk.stage.admin
+    try:
+        admin.execute(f"alter role outbox_relay in database {name} set synchronous_commit = off".encode())
+        admin.execute(f"alter role outbox_reconciler in database {name} reset lock_timeout".encode())
+        told = " ".join(item["found"] for item in examine(desk))
+        assert "outbox_relay: synchronous_commit = off" in told
+        assert "outbox_reconciler: lock_timeout is not set" in told
+    finally:
+        admin.execute(f"alter role outbox_relay in database {name} set synchronous_commit = on".encode())
+        admin.execute(f"alter role outbox_reconciler in database {name} set lock_timeout = '3s'".encode())
+    assert found(desk) == []
+
+
+def test_a_file_that_is_not_in_force_is_told_by_what_differs(desk: Desk) -> None:
+    live(desk)
+    text = desk.run.config.read_text()
+    desk.run.config.write_text(text.replace('key_retention = "24h"', 'key_retention = "12h"') + NEW_TOOL)
+    (item,) = examine(desk)
+    assert item["found"] == f"tool {KEYED} is another in the file; tool new.tool is not applied"
+    assert desk.run("apply").code == 0
+    assert found(desk) == []
+    desk.run.config.write_text(text + "[tools.broken]\n")
+    (item,) = examine(desk)
+    assert (item["level"], "tools.broken" in item["found"]) == ("problem", True)
+
+
+NEW_TOOL = """
+[tools."new.tool"]
+receiver = "warehouse"
+request = { path = "/new" }
+"""
+
+
+def test_whoever_holds_back_the_cleaning_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    live(desk)
+    monkeypatch.setattr("outbox.doctor.storage.HELD_SECONDS_MAX", 0.0)
+    holder = desk.stage.session("viewer")
+    holder.execute("begin isolation level repeatable read")
+    holder.execute("select count(*) from outbox.pending")
+    pid = holder.info.backend_pid
+    assert any(f"session {pid}" in item["found"] for item in examine(desk) if item["check"] == "xmin")
+    holder.execute("rollback")
+    holder.execute("begin")
+    holder.execute("select pg_current_xact_id()")
+    holder.execute("prepare transaction 'forgotten'")
+    try:
+        assert any("prepared transaction forgotten" in item["found"] for item in examine(desk))
+    finally:
+        holder.execute("rollback prepared 'forgotten'")
+
+
+def test_without_daemons_work_that_is_due_is_a_problem(desk: Desk) -> None:
+    assert found(desk) == [("warning", "daemons"), ("warning", "daemons")]
+    desk.put("op")
+    assert found(desk) == [("problem", "daemons"), ("problem", "daemons")]
+    desk.clock.advance(120)
+    assert ("problem", "lanes") in found(desk)
+
+
+def test_pauses_and_circuits_are_told_with_who_why_and_how_to_end_them(desk: Desk) -> None:
+    live(desk)
+    for kind, name in (("receiver", "warehouse"), ("tenant", "acme")):
+        desk.run.json("pause", kind, name, "--reason", "ticket 4711")
+    desk.stage.rows(
+        "update outbox.receiver set circuit_opened_at = outbox.now(), circuit_retry_at = outbox.now(),"
+        " circuit_reason = 'no connection'"
+    )
+    items = examine(desk)
+    assert [(item["level"], item["check"]) for item in items] == [
+        ("warning", "pauses"),
+        ("problem", "circuits"),
+        ("warning", "pauses"),
+    ]
+    assert "ticket 4711" in items[0]["found"]
+    assert "no connection" in items[1]["found"]
+    assert all("outbox resume" in item["advice"] for item in items)
+
+
+def test_doubts_windows_and_contradictions_are_told(desk: Desk) -> None:
+    live(desk)
+    desk.unknown("closing")
+    desk.clock.advance(86_400 - 600)
+    live(desk)
+    desk.unknown("person", BLIND, answer={"steps": "person", "reasons": "no_lookup"})
+    against = desk.ended("against", "rejected")
+    desk.stage.witness(against, "receipt", attempt=1, fence=1, receipt="{}")
+    assert found(desk) == [
+        ("problem", "contradictions"),
+        ("problem", "doubts"),
+        ("warning", "doubts"),
+        ("warning", "windows"),
+    ]
+
+
+def test_an_intent_that_was_never_placed_is_a_problem_until_it_is_repaired(desk: Desk) -> None:
+    live(desk)
+    desk.stage.rows("set session_replication_role = replica")
+    desk.stage.rows(
+        "insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)"
+        " values ('shop', 'lost', %s, 'svc', '{}', outbox.intent_digest('shop', 'lost', %s, null, null, '{}'))",
+        KEYED,
+        KEYED,
+    )
+    desk.stage.rows("set session_replication_role = origin")
+    (item,) = examine(desk)
+    assert (item["level"], item["check"], "lost" in item["found"]) == ("problem", "placement", True)
+    desk.run.json("repair")
+    assert found(desk) == []
+
+
+def test_warnings_count_only_where_somebody_is_strict(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def calm(_: Any) -> list[Any]:
+        from outbox.doctor.finding import warning
+
+        return [warning("x", "not nice", "do something")]
+
+    monkeypatch.setattr("outbox.cli.doctor.diagnose", calm)
+    assert desk.run("doctor").code == 0
+    strict = desk.run("doctor", "--strict")
+    assert (strict.code, "not nice" in strict.out, "do something" in strict.out) == (EXIT_PROBLEM, True, True)
+
+
+def test_a_role_that_may_not_see_something_is_told_what_was_not_checked(desk: Desk) -> None:
+    live(desk)
+    text = desk.run.config.read_text()
+    for role in ("operator", "viewer"):
+        desk.run.config.write_text(text.replace(desk.database.dsn, desk.database.dsn_for(role)))
+        items = examine(desk)
+        not_checked = {item["check"] for item in items if item["found"].startswith("not checked")}
+        assert ("placement" in not_checked) is (role == "viewer")
+        assert not any(item["level"] == "problem" for item in items)
+
+
+def test_a_database_without_the_schema_is_said_in_one_sentence(desk: Desk, empty_database: Database) -> None:
+    text = desk.run.config.read_text()
+    desk.run.config.write_text(text.replace(desk.database.dsn, empty_database.dsn))
+    assert "outbox migrate" in desk.run.refused("doctor", code=5)["hint"]
