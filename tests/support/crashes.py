@@ -8,15 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, LiteralString
 
 from outbox.crashpoints import ENVIRONMENT_VARIABLE
 from outbox.demo.faults import Fault
 from outbox.demo.programs import Program
-from tests.support.arena import CHECKOUT, Arena, killed_at
+from tests.support.arena import CHECKOUT, HEAL_SECONDS_MAX, Arena, killed_at
 from tests.support.eventually import eventually
 from tests.support.lossy import BEGIN, lossy_wire
 
@@ -62,8 +61,9 @@ def relay_dies_late(arena: Arena, point: str, times: int) -> None:
     arena.put_everywhere(2, fault=Fault.SLOW, seconds=SLOW_SECONDS)
     victim = arena.relay(crash=f"{point}:kill:{times}")
     freeze_in_flight(arena, victim)
+    held = lanes_of(arena, victim)
     heir = arena.relay()
-    lanes_pass_on(arena, victim)
+    lanes_pass_on(arena, held)
     victim.signal(signal.SIGCONT)
     killed_at(victim, point)
     arena.heal(heir)
@@ -248,12 +248,13 @@ def in_flight(arena: Arena, relay: Program) -> int:
     return int(running)
 
 
-def freeze_in_flight(arena: Arena, relay: Program) -> None:
-    """Stop a relay at a moment when requests of its own have arrived and are not answered."""
+def freeze_in_flight(arena: Arena, relay: Program, operation_ids: Collection[str] | None = None) -> None:
+    """Stop a relay at a moment when requests of its own (all of these) have arrived and are not answered."""
+    wanted = set(operation_ids or arena.committed)
 
     def unanswered() -> bool:
         waiting = {one.operation for one in arena.merchant.writes() if one.status is None and not _lost(one.fault)}
-        return bool(waiting & set(arena.committed))
+        return bool(waiting & wanted) if operation_ids is None else wanted <= waiting
 
     def frozen() -> bool:
         if not unanswered():
@@ -271,25 +272,26 @@ def _lost(fault: str | None) -> bool:
     return fault in {Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.LATE_EFFECT}
 
 
-def lanes_pass_on(arena: Arena, relay: Program, *receivers: str) -> None:
-    """Wait until somebody else holds every lane that a (stopped) relay held."""
+Lanes = list[tuple[int, int, int]]
+
+
+def lanes_of(arena: Arena, *relays: Program) -> Lanes:
+    """Lanes that relays hold: receiver, lane, fence."""
     held = arena.database.rows(
-        "select l.receiver_id, l.lane, l.fence from outbox.lane l natural join outbox.member m where m.pid = %s",
-        relay.pid,
+        "select l.receiver_id, l.lane, l.fence from outbox.lane l join outbox.member m on m.member_id = l.member_id"
+        " where m.pid = any(%s)",
+        [relay.pid for relay in relays],
     )
-    assert held, "it held nothing"
+    assert held, "they hold nothing"
+    return [(receiver_id, lane, fence) for receiver_id, lane, fence in held]
+
+
+def lanes_pass_on(arena: Arena, held: Lanes) -> None:
+    """Wait until somebody else has taken each of these lanes."""
 
     def passed() -> bool:
-        newer = {
-            (row[0], row[1]): row[2] for row in arena.database.rows("select receiver_id, lane, fence from outbox.lane")
-        }
+        rows = arena.database.rows("select receiver_id, lane, fence from outbox.lane")
+        newer = {(receiver_id, lane): fence for receiver_id, lane, fence in rows}
         return all(newer[receiver_id, lane] > fence for receiver_id, lane, fence in held)
 
-    eventually(passed, claim=f"all lanes of {relay.name} pass on")
-
-
-def folder_of(root: Path, name: str) -> Path:
-    """A folder of a run's own."""
-    folder = root / name
-    folder.mkdir()
-    return folder
+    eventually(passed, HEAL_SECONDS_MAX, claim="all lanes pass on")

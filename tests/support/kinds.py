@@ -103,15 +103,15 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
 )
 
 
-def configuration(
+def document(
     url: str,
     receivers: Mapping[str, str],
     *,
     deadline: str = "1s",
     contract: Mapping[str, Any] | None = None,
     **receiver: Any,
-) -> Configuration:
-    """One receiver and one tool of the same name for each entry: name -> kind."""
+) -> dict[str, dict[str, Any]]:
+    """One receiver and one tool of the same name for each entry: name -> kind; as a file would have them."""
     common = {
         "transport": "http",
         "base_url": url,
@@ -135,4 +135,9 @@ def configuration(
             **(contract or {}),
         }
         tools[name] = {"receiver": name, "deadline": deadline, "contract": stated, **tool}
-    return Configuration.model_validate({"receivers": dict.fromkeys(receivers, common), "tools": tools})
+    return {"receivers": dict.fromkeys(receivers, common), "tools": tools}
+
+
+def configuration(url: str, receivers: Mapping[str, str], **changes: Any) -> Configuration:
+    """The same, read."""
+    return Configuration.model_validate(document(url, receivers, **changes))
