@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from outbox.lease import boottime
 from outbox.outcome import NO_ANSWER, Answer, NotSent, Outcome, Receipt, Throttled
 from outbox.receivers import Attempt
 from outbox.receivers.scripted import ScriptedReceiver, lost_answer
@@ -127,6 +128,7 @@ async def test_what_is_not_due_yet_lies_behind_the_cursor_and_begins_when_it_is(
         await running.rounds()
         assert running.lane.claims.position.cursor == now
         clock.advance(3601)
+        await running.relay.leases.renew(boottime() + 30)  # for the database it has run out
         await eventually_async(lambda: one_round(running))
     assert seqs(receiver.attempts) == [now, later]
 
@@ -229,6 +231,7 @@ async def test_the_next_of_a_key_waits_until_an_earlier_attempt_can_no_longer_la
             await running.rounds(5)
             assert stage.state(second) == "authorized"
             clock.advance(70)
+            await running.relay.leases.renew(boottime() + 30)  # for the database it has run out
             await eventually_async(lambda: settled(running, stage, second))
 
 
