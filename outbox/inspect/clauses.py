@@ -42,7 +42,8 @@ def _deciding(dossier: Dossier, wiring: Wiring) -> Iterator[str]:
     refusal = no_resend(dossier.facts, wiring, dossier.evidence, dossier.now, in_force=dossier.in_force)
     names += CLAUSES[refusal] if refusal is not None else ("key_retention", "margin", "repeat_safe")
     if wiring.lookup is not None:
-        names += ["lookup", "in_flight_bound"]
+        # Behind a fence that a look raises, no bound is needed.
+        names += ["lookup", "fencing" if wiring.look_excludes else "in_flight_bound"]
     stated = _stated(wiring)
     yield from dict.fromkeys(name for name in names if name in stated or name in _ALWAYS_SAID)
 

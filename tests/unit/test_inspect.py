@@ -212,3 +212,11 @@ def test_dates_are_said_in_utc_with_how_far_away_they_are() -> None:
         "2 d",
         "for ever",
     ]
+
+
+def test_where_a_look_leaves_a_tombstone_no_bound_is_asked_for() -> None:
+    fencing = {"in": "column", "raised_by_lookup": True}
+    said = explain(dossier(State.UNKNOWN, wiring(key={"in": "column"}, lookup=LOOKUP, fencing=fencing)))
+    told = " ".join(said.contract)
+    assert 'Decided by fencing = { in = "column", raised_by_lookup = true }' in told
+    assert "in_flight_bound" not in told
