@@ -16,9 +16,7 @@ def run() -> None:
             output_buffer=context.config.output_buffer,
         )
     else:
-        context.configure(
-            connection=connection, version_table=VERSION_TABLE, version_table_schema=VERSION_TABLE_SCHEMA
-        )
+        context.configure(connection=connection, version_table=VERSION_TABLE, version_table_schema=VERSION_TABLE_SCHEMA)
     with context.begin_transaction():
         context.run_migrations()
 

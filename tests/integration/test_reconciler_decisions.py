@@ -101,7 +101,7 @@ async def test_an_attempt_that_never_left_says_nothing_of_an_earlier_one(stage: 
 async def test_a_withdrawn_resend_that_was_also_witnessed_says_nothing_of_the_attempt_before_it(
     stage: Stage, holder: Holder
 ) -> None:
-    """The withdrawal committed, but its answer and then the lease were lost, so its NotSent was kept as evidence too."""
+    """The withdrawal committed, its answer and then the lease were lost: its NotSent was kept as evidence too."""
     seq = in_doubt(stage, holder, "thing.keyed", steps="resend")
     (second,) = holder.begin_these(seq)
     assert holder.withdraw(seq, second["attempt"], not_sents=True, causes="not_sent", steps="look") == [seq]

@@ -166,7 +166,9 @@ async def test_lanes_of_a_relay_that_died_are_taken_over_and_its_attempts_become
             await lane.settle()
         assert dead.counted("fenced_writes") == 1
     assert stage.value("select cause from outbox.attempt where seq = %s and attempt = 1", seq) == "lease_lost"
-    assert stage.value("select kind from outbox.evidence where seq = %s", seq) == "late_answer", "it timed out long before"
+    assert stage.value("select kind from outbox.evidence where seq = %s", seq) == "late_answer", (
+        "it timed out long before"
+    )
 
 
 async def test_no_attempt_starts_that_its_lease_cannot_cover(stage: Stage) -> None:

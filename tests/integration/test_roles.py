@@ -358,6 +358,13 @@ def test_every_role_can_do_its_job(database: Database) -> None:
 
 def work(stage: Stage) -> None:
     clock = Clock(stage.database)
+    seqs = write_and_permit(stage)
+    deliver(stage, *seqs)
+    settle(stage, clock, *seqs[1:3])
+    see_the_ends(stage)
+
+
+def write_and_permit(stage: Stage) -> tuple[int, int, int, int]:
     # The operator applies a configuration.
     stage.register(**KEYED)
     stage.register("looked.up", **LOOKED_UP)
@@ -379,6 +386,10 @@ def work(stage: Stage) -> None:
     stage.as_role("approver").execute(
         "select outbox.approve('acme', 'proposed', %s, 'eve', null, 'fine')", [seen["digest"]]
     )
+    return good, doubtful, absent, proposed
+
+
+def deliver(stage: Stage, good: int, doubtful: int, absent: int, proposed: int) -> None:
     # The relay takes, begins, records, renews and gives back.
     holder = stage.holder().taken()
     begun: list[dict[str, Any]] = holder.begin() or []
@@ -391,6 +402,9 @@ def work(stage: Stage) -> None:
     assert holder.begin()
     holder.give_back()
     assert stage.holder().take() == 1
+
+
+def settle(stage: Stage, clock: Clock, doubtful: int, absent: int) -> None:
     # The reconciler looks, records what it saw, and settles.
     reconciler = stage.as_role("reconciler")
     claimed = reconciler.execute(
@@ -410,6 +424,9 @@ def work(stage: Stage) -> None:
         "select outbox.resolve('acme', 'proposed', 2, 'succeeded', 'x-7', 'eve', 'seen in their console') as answer"
     )
     assert stage.as_role("operator").execute(resolved).fetchall() == [{"answer": "applied"}]
+
+
+def see_the_ends(stage: Stage) -> None:
     # The viewer sees how it ended.
     ends = (
         stage.as_role("viewer")

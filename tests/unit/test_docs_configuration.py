@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from outbox.contract import Auth, Contract, Fencing, Key, KeyGrammar, Lookup, Precondition, ReceiverConfig, Retry, ToolConfig
+from outbox.contract import (
+    Auth,
+    Contract,
+    Fencing,
+    Key,
+    KeyGrammar,
+    Lookup,
+    Precondition,
+    ReceiverConfig,
+    Retry,
+    ToolConfig,
+)
 from outbox.contract.answers import AnswerRule
 from outbox.contract.tool import Read, Request
 from outbox.settings import DatabaseSettings, ReconcilerSettings, RelaySettings
