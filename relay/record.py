@@ -100,11 +100,19 @@ def _answers(items: Sequence[Finished], *, bare: bool = False) -> Columns:
         texts: Columns = {"excerpts": nothing, "request_ids": nothing, "peers": nothing}
     else:
         texts = {
-            "excerpts": [answer.excerpt or None for answer in answers],
+            "excerpts": [_excerpt(one) for one in items],
             "request_ids": [answer.request_id for answer in answers],
             "peers": [answer.host for answer in answers],
         }
     return {"statuses": [answer.status for answer in answers], **texts}
+
+
+def _excerpt(finished: Finished) -> str | None:
+    """What came back, unless that is the receipt, which is kept anyway."""
+    outcome = finished.outcome
+    if isinstance(outcome, Receipt) and outcome.receipt.startswith(outcome.answer.excerpt):
+        return None
+    return outcome.answer.excerpt or None
 
 
 def _receipts(items: Sequence[Finished]) -> Columns:

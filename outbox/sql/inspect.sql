@@ -128,7 +128,8 @@ where (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
   and (%(tool)s::text is null or v.tool = %(tool)s)
   and (%(resource)s::text is null or v.resource = %(resource)s)
   and (%(state)s::outbox.state is null or v.state = %(state)s::outbox.state)
-  and (%(external_id)s::text is null or v.external_id = %(external_id)s)
+  and (%(external_id)s::text is null
+    or (v.external_id = %(external_id)s and hashtextextended(v.external_id, 0) = hashtextextended(%(external_id)s, 0)))
   and (%(since)s::timestamptz is null or (v.created_at >= %(since)s
     and v.seq >= coalesce((select min(f.seq) from outbox.operation f where f.created_at >= %(since)s), 0)))
   and (%(before)s::bigint is null or v.seq < %(before)s)

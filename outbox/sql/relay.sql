@@ -3,7 +3,8 @@
 --
 -- Where rows are named one by one, lane and names become one list first, and each open row is found by all three columns of its key. With
 -- the lane given apart, or free to join in any order, a planner without fresh statistics (after every burst) reads a whole lane, or all
--- intents, for one row.
+-- intents, for one row. The state that a row must have comes in the list too (`was`): compared with a constant, statistics from a moment
+-- when nothing ran say that no row has it, and the whole table is read once per name.
 
 -- fragment: held_lane
 l as materialized (
@@ -16,7 +17,7 @@ l as materialized (
 q.receiver_id, q.lane, q.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.content_type, i.body, i.expected_version,
 i.digest, i.traceparent, t.contract_id as contract_in_force, t.retention, t.key_forever, t.margin, t.reach,
 outbox.now() as exposed_at, q.first_sent_at is null as first_exposure, q.unresolved_at is not null as in_doubt, l.fence as lane_fence,
-(select a.digest from outbox.approval a where a.approval_id = q.approval_id) as approved_digest,
+case when q.approval_id is not null then (select a.digest from outbox.approval a where a.approval_id = q.approval_id) end as approved_digest,
 q.unresolved_at is not null and coalesce((select b.settle_at <= outbox.now() from outbox.doubt b where b.seq = q.seq), false) as earlier_settled
 
 -- fragment: may_begin
@@ -26,8 +27,9 @@ and (q.state = 'authorized' or (%(resends)s and q.state = 'unknown' and q.step =
 and (q.expires_at is null or q.expires_at > outbox.now())
 and q.policy_version = t.policy_version
 and l.expires_at > outbox.now() + t.deadline
-and not exists (select from outbox.pause z where (z.kind = 'tool' and z.name = i.tool) or (z.kind = 'tenant' and z.name = i.tenant_id)
-  or (z.kind = 'receiver' and z.name = %(receiver)s))
+and ((select not exists (select from outbox.pause)) -- as nearly always: asked once, not for every row
+  or not exists (select from outbox.pause z where (z.kind = 'tool' and z.name = i.tool) or (z.kind = 'tenant' and z.name = i.tenant_id)
+    or (z.kind = 'receiver' and z.name = %(receiver)s)))
 and (q.ord is null or (
   not exists (select from outbox.pending e where e.receiver_id = q.receiver_id and e.ord = q.ord and e.seq < q.seq and not e.passed)
   and not exists (select from outbox.landing g where g.receiver_id = q.receiver_id and g.ord = q.ord and g.until > outbox.now())))
@@ -64,7 +66,9 @@ select exists (select from outbox.pending q
 -- open seq that this snapshot saw (asked for at the frontier only: behind it, the way there may lead over a million dead rows).
 with {{held_lane}}, due as materialized (
   select {{candidate}}
-  from outbox.pending q cross join l join outbox.intent i on i.seq = q.seq join outbox.tool t on t.name = i.tool
+  from outbox.pending q cross join l
+  cross join lateral (select n.* from outbox.intent n where n.seq = q.seq offset 0) i
+  join outbox.tool t on t.name = i.tool
   where q.receiver_id = %(receiver_id)s and q.lane = %(lane)s and q.seq > %(after)s and q.seq <= %(upto)s and {{may_begin}}
   order by q.seq limit %(batch_max)s for no key update of q skip locked
 ), {{expose}}
@@ -93,7 +97,7 @@ select begun.* from l left join begun on true order by begun.seq
 -- Attempts that settle their operation: pending row out, outcome in, in one statement. rejected only where no earlier attempt is unresolved
 -- (or where this answer also proves that none of those had or can have an effect: `for_all`), and no proof of the effect has come in meanwhile.
 with {{held_lane}}, x as materialized (
-  select l.receiver_id, l.lane, l.fence, l.owner, u.*
+  select l.receiver_id, l.lane, l.fence, l.owner, 'executing'::outbox.state as was, u.*
   from l cross join unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(states)s::outbox.state[], %(causes)s::text[], %(for_alls)s::boolean[], %(sent_keys)s::uuid[],
     %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[], %(request_ids)s::text[], %(peers)s::text[],
     %(receipts)s::text[], %(external_ids)s::text[])
@@ -101,7 +105,7 @@ with {{held_lane}}, x as materialized (
 ), d as (
   delete from outbox.pending p using x
   where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence
-    and p.state = 'executing' and (x.state = 'succeeded' or ((p.unresolved_at is null or x.for_all) and p.cause is distinct from 'late_receipt'))
+    and p.state = x.was and (x.state = 'succeeded' or ((p.unresolved_at is null or x.for_all) and p.cause is distinct from 'late_receipt'))
   returning p.receiver_id, p.seq, p.attempt, p.fence, x.owner, p.first_sent_at, p.begun_at, p.contract_id, p.approval_id,
     p.policy_version, p.throttled, p.not_sent, p.ord, p.unresolved_at, coalesce(p.sent_key, x.sent_key) as sent_key,
     x.state, x.cause, x.wire_digest, x.status, x.excerpt, x.request_id, x.peer, x.receipt, x.external_id
@@ -128,7 +132,7 @@ from l left join d on true
 -- Attempts that proved to have no effect: what stood before this attempt is restored, and an earlier one is never forgotten. Nothing is
 -- withdrawn from an operation whose effect has been proven meanwhile.
 with {{held_lane}}, x as materialized (
-  select l.receiver_id, l.lane, l.fence, l.owner, u.*
+  select l.receiver_id, l.lane, l.fence, l.owner, 'executing'::outbox.state as was, u.*
   from l cross join unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
     %(patiences)s::float8[], %(reasons)s::text[], %(no_resends)s::boolean[], %(not_sents)s::boolean[], %(throttleds)s::boolean[],
     %(firsts)s::boolean[])
@@ -143,7 +147,7 @@ with {{held_lane}}, x as materialized (
     resend_until = case when x.first and x.not_sent and p.unresolved_at is null then null else p.resend_until end,
     contract_id = case when x.first and x.not_sent and p.unresolved_at is null then null else p.contract_id end
   from x
-  where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence and p.state = 'executing'
+  where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence and p.state = x.was
     and p.cause is distinct from 'late_receipt'
   returning p.receiver_id, p.lane, p.seq, p.attempt, p.unresolved_at is not null as in_doubt, x.step, x.delay, x.patience, x.reason, x.no_resend
 ), b as (
@@ -163,7 +167,7 @@ select u.seq, u.in_doubt from l left join u on true
 -- Attempts of which nothing is proven: the operation is unknown, with a row of doubt that says what comes next, and when. Where that is a
 -- resend, `patience` later somebody decides again.
 with {{held_lane}}, x as materialized (
-  select l.receiver_id, l.lane, l.fence, l.owner, u.*
+  select l.receiver_id, l.lane, l.fence, l.owner, 'executing'::outbox.state as was, u.*
   from l cross join unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
     %(patiences)s::float8[], %(reasons)s::text[], %(no_resends)s::boolean[], %(accepteds)s::boolean[], %(sent_keys)s::uuid[],
     %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[], %(request_ids)s::text[], %(peers)s::text[])
@@ -174,7 +178,7 @@ with {{held_lane}}, x as materialized (
     next_at = outbox.now() + x.delay * interval '1 second',
     sent_key = coalesce(p.sent_key, x.sent_key), wire_digest = coalesce(p.wire_digest, x.wire_digest)
   from x
-  where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence and p.state = 'executing'
+  where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence and p.state = x.was
   returning p.receiver_id, p.lane, p.seq, p.attempt, p.fence, x.owner, p.begun_at, p.contract_id, p.sent_key, x.wire_digest, x.cause, x.step,
     x.delay, x.patience, x.reason, x.no_resend, x.accepted, x.status, x.excerpt, x.request_id, x.peer
 ), a as (

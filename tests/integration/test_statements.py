@@ -185,6 +185,14 @@ def test_recording_reads_the_named(holder: Holder) -> None:
     assert (len(ended), len(doubted), len(withdrawn)) == (20, 1, 1)
 
 
+def test_recording_a_full_group_reads_the_named(holder: Holder) -> None:
+    """Statistics say that nothing executes: no reason to read all of the lane once per name."""
+    begun = holder.begin(after=ROWS // 5, batch_max=500) or []
+    attempts = [(row["seq"], row["attempt"]) for row in begun]
+    ended = assert_reads_at_most(holder.connection, 8 * len(attempts), lambda: holder.end(*attempts))
+    assert len(ended) == len(attempts) > 200
+
+
 def test_finding_ones_own_commit_reads_the_named(holder: Holder) -> None:
     (row,) = holder.begin(after=ROWS // 5, batch_max=1) or []
     assert holder.end((row["seq"], row["attempt"]))

@@ -71,18 +71,18 @@ CREATE TABLE outbox.pending (
     receiver_id integer NOT NULL,
     lane integer NOT NULL,
     seq bigint NOT NULL,
-    state outbox.state NOT NULL,
+    next_at timestamp with time zone NOT NULL,
+    ord bigint,
+    expires_at timestamp with time zone,
+    policy_version integer NOT NULL,
     step outbox.step DEFAULT 'none'::outbox.step NOT NULL,
+    state outbox.state NOT NULL,
     attempt integer DEFAULT 0 NOT NULL,
     fence bigint,
     begun_at timestamp with time zone,
     first_sent_at timestamp with time zone,
     resend_until timestamp with time zone,
     unresolved_at timestamp with time zone,
-    next_at timestamp with time zone NOT NULL,
-    ord bigint,
-    expires_at timestamp with time zone,
-    policy_version integer NOT NULL,
     contract_id integer,
     approval_id bigint,
     throttled integer DEFAULT 0 NOT NULL,
@@ -97,7 +97,7 @@ CREATE TABLE outbox.pending (
     CONSTRAINT pending_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'mismatch'::text, 'no_effect'::text, 'no_route'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'unplaced'::text, 'window_closed'::text]))),
     CONSTRAINT unknown_is_unresolved CHECK (((state <> 'unknown'::outbox.state) OR ((unresolved_at IS NOT NULL) AND (first_sent_at IS NOT NULL) AND (resend_until IS NOT NULL))))
 )
-WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
+WITH (fillfactor='38', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 CREATE FUNCTION outbox.admit_effect(held outbox.pending, p_attempt integer, p_fence bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -1181,23 +1181,24 @@ CREATE TABLE outbox.attempt (
 );
 CREATE TABLE outbox.outcome (
     seq bigint NOT NULL,
+    xid xid8 DEFAULT outbox.feed_xid() NOT NULL,
+    ended_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
     from_state outbox.state NOT NULL,
     state outbox.state NOT NULL,
-    cause text,
-    attempt integer NOT NULL,
     fence bigint,
     owner uuid,
     first_sent_at timestamp with time zone,
     started_at timestamp with time zone,
-    ended_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
     sent_key uuid,
-    wire_digest bytea,
-    contract_id integer,
     approval_id bigint,
+    attempt integer NOT NULL,
+    contract_id integer,
     policy_version integer,
     throttled integer DEFAULT 0 NOT NULL,
     not_sent integer DEFAULT 0 NOT NULL,
     status integer,
+    cause text,
+    wire_digest bytea,
     excerpt text,
     request_id text,
     peer text,
@@ -1205,7 +1206,6 @@ CREATE TABLE outbox.outcome (
     external_id text,
     decided_by text,
     evidence_id bigint,
-    xid xid8 DEFAULT outbox.feed_xid() NOT NULL,
     CONSTRAINT outcome_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'mismatch'::text, 'no_effect'::text, 'no_route'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'unplaced'::text, 'window_closed'::text]))),
     CONSTRAINT outcome_excerpt_check CHECK ((octet_length(excerpt) <= 4096)),
     CONSTRAINT outcome_external_id_check CHECK ((octet_length(external_id) <= 500)),
@@ -1242,7 +1242,7 @@ UNION ALL
     o.started_at,
     o.ended_at,
     o.status,
-    o.excerpt,
+    COALESCE(o.excerpt, o.receipt) AS excerpt,
     o.request_id,
     o.peer
    FROM outbox.outcome o
@@ -1637,7 +1637,7 @@ CREATE INDEX evidence_seq ON outbox.evidence USING btree (seq);
 CREATE INDEX intent_created_at ON outbox.intent USING brin (created_at);
 CREATE INDEX intent_resource ON outbox.intent USING btree (resource, seq) WHERE (resource IS NOT NULL);
 CREATE INDEX outcome_ended_at ON outbox.outcome USING brin (ended_at);
-CREATE INDEX outcome_external_id ON outbox.outcome USING btree (external_id) WHERE (external_id IS NOT NULL);
+CREATE INDEX outcome_external_id ON outbox.outcome USING btree (hashtextextended(external_id, (0)::bigint)) WHERE (external_id IS NOT NULL);
 CREATE INDEX outcome_xid ON outbox.outcome USING btree (xid, seq);
 CREATE INDEX pending_expiry ON outbox.pending USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX pending_order ON outbox.pending USING btree (receiver_id, ord, seq) WHERE (ord IS NOT NULL);
@@ -1683,15 +1683,15 @@ GRANT SELECT ON TABLE outbox.pending TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.pending TO outbox_approver;
 GRANT SELECT ON TABLE outbox.pending TO outbox_operator;
 GRANT SELECT ON TABLE outbox.pending TO outbox_viewer;
-GRANT UPDATE(state) ON TABLE outbox.pending TO outbox_relay;
+GRANT UPDATE(next_at) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(step) ON TABLE outbox.pending TO outbox_relay;
+GRANT UPDATE(state) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(attempt) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(fence) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(begun_at) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(first_sent_at) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(resend_until) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(unresolved_at) ON TABLE outbox.pending TO outbox_relay;
-GRANT UPDATE(next_at) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(contract_id) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(throttled) ON TABLE outbox.pending TO outbox_relay;
 GRANT UPDATE(not_sent) ON TABLE outbox.pending TO outbox_relay;

@@ -201,7 +201,8 @@ create view outbox.attempt_log as
          a.excerpt, a.request_id, a.peer from outbox.attempt a
   union all
   select o.seq, o.attempt, o.fence, o.owner, coalesce(o.cause, o.state::text), o.contract_id, o.sent_key, o.wire_digest, o.started_at, o.ended_at,
-         o.status, o.excerpt, o.request_id, o.peer from outbox.outcome o where o.from_state = 'executing';
+         -- An answer that was the receipt is not kept twice.
+         o.status, coalesce(o.excerpt, o.receipt), o.request_id, o.peer from outbox.outcome o where o.from_state = 'executing';
 
 -- Evidence that contradicts a terminal state, or itself. It changes nothing and raises.
 create view outbox.contradiction as
