@@ -58,7 +58,7 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, dict[str, object]]:
 async def _run(settings: Settings) -> bool:
     stopping = Stopping()
     stopping.install()
-    # Attempts make many small objects and no cycles: looking for cycles every 700 objects finds nothing, and takes time.
+    # Attempts make many small objects and no cycles: looking for those every 700 objects takes time and finds nothing.
     gc.freeze()
     gc.set_threshold(_GC_OBJECTS)
     relay, dsn = settings.relay, settings.relay_dsn

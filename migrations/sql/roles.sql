@@ -35,7 +35,7 @@ grant usage on schema outbox to outbox_writer, outbox_relay, outbox_reconciler, 
 
 -- Whoever inserts evaluates the digest CHECK and the defaults; whoever reads the views evaluates their functions.
 grant execute on function outbox.now(), outbox.lp(text), outbox.intent_digest(text, text, text, text, text, text, text, bytea),
-  outbox.ordering_hash(text, text), outbox.lane_of(int, text, text)
+  outbox.ordering_hash(text, text), outbox.lane_of(int, text, text, int)
   to outbox_writer, outbox_relay, outbox_reconciler, outbox_approver, outbox_operator, outbox_viewer;
 
 -- writer: one INSERT, column by column, so that nobody chooses seq or says who wrote it; answers come through functions.

@@ -132,9 +132,16 @@ class _Apply:
 
     def _refusals(self) -> Iterator[str]:
         for name, config in self._file.receivers.items():
-            lanes = self._receivers.get(name, {}).get("lanes", config.lanes)
-            if lanes != config.lanes:
-                yield f"receiver {name} has {lanes} lanes, the file says {config.lanes}: lanes are fixed once it exists"
+            there = self._receivers.get(name)
+            if there is None:
+                continue
+            if there["lanes"] != config.lanes:
+                yield (
+                    f"receiver {name} has {there['lanes']} lanes, the file says {config.lanes}: lanes are fixed once it"
+                    " exists"
+                )
+            if there["tenant_lanes"] != config.tenant_lanes:
+                yield f"the tenant_lanes of receiver {name} change: where operations lie is fixed once it exists"
         for name, tool in self._file.tools.items():
             before = self._tools.get(name)
             if before is None:
@@ -183,7 +190,9 @@ class _Apply:
             "by": self._by,
         }
         if before is None:
-            receiver_id: int = await self._db.value("insert_receiver", name=name, lanes=config.lanes, **values)
+            receiver_id: int = await self._db.value(
+                "insert_receiver", name=name, lanes=config.lanes, tenant_lanes=config.tenant_lanes, **values
+            )
             await self._db.value("insert_lanes", receiver_id=receiver_id, lanes=config.lanes)
             self._receivers[name] = {"receiver_id": receiver_id}
             return Change("receiver", name, "created")

@@ -397,7 +397,7 @@ CREATE FUNCTION outbox.get_operation(p_tenant_id text, p_operation_id text) RETU
   left join outbox.tool t on t.name = i.tool
   left join outbox.receiver r on r.receiver_id = t.receiver_id
   left join outbox.pending p on p.receiver_id = r.receiver_id and p.seq = i.seq
-    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
+    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
   where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id
   union all
   select s.seq, s.tool, null, null, s.principal_id, s.digest, s.state::text, s.cause, null, null, s.external_id, null, s.ended_at, true
@@ -467,9 +467,9 @@ end $$;
 CREATE FUNCTION outbox.ordering_hash(tenant_id text, key text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN hashtextextended(key, hashtextextended(tenant_id, (0)::bigint));
-CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) RETURNS integer
+CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (((outbox.ordering_hash(tenant_id, key) & '9223372036854775807'::bigint) % (lanes)::bigint))::integer;
+    RETURN (((CASE WHEN (tenant_lanes IS NULL) THEN outbox.ordering_hash(tenant_id, key) ELSE hashtextextended(tenant_id, (1 + ((outbox.ordering_hash(tenant_id, key) & '9223372036854775807'::bigint) % (tenant_lanes)::bigint))) END & '9223372036854775807'::bigint) % (lanes)::bigint))::integer;
 CREATE FUNCTION outbox.now() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     RETURN clock_timestamp();
@@ -518,7 +518,7 @@ declare
 begin
   with made as (
     insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
-    select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id)), n.seq,
+    select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes), n.seq,
            (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
@@ -549,7 +549,7 @@ end $$;
 CREATE FUNCTION outbox.place_of(p_seq bigint) RETURNS TABLE(receiver_id integer, lane integer)
     LANGUAGE sql STABLE
     AS $$
-  select r.receiver_id, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
+  select r.receiver_id, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
   from outbox.intent i join outbox.tool t on t.name = i.tool join outbox.receiver r on r.receiver_id = t.receiver_id
   where i.seq = p_seq $$;
 CREATE FUNCTION outbox.proven(p_seq bigint) RETURNS boolean
@@ -1459,6 +1459,7 @@ CREATE TABLE outbox.receiver (
     name text NOT NULL,
     transport text NOT NULL,
     lanes integer NOT NULL,
+    tenant_lanes integer,
     doorbell boolean DEFAULT true NOT NULL,
     config jsonb NOT NULL,
     circuit_opened_at timestamp with time zone,
@@ -1467,6 +1468,7 @@ CREATE TABLE outbox.receiver (
     circuit_probes integer DEFAULT 0 NOT NULL,
     applied_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
     applied_by text DEFAULT SESSION_USER NOT NULL,
+    CONSTRAINT receiver_check CHECK (((tenant_lanes >= 1) AND (tenant_lanes <= lanes))),
     CONSTRAINT receiver_lanes_check CHECK (((lanes >= 1) AND (lanes <= 1024))),
     CONSTRAINT receiver_name_check CHECK ((name ~ '^[a-z][a-z0-9_-]{0,62}$'::text))
 );
@@ -1498,7 +1500,7 @@ CREATE VIEW outbox.operation AS
     i.redacted_at,
     t.receiver_id,
     r.name AS receiver,
-    COALESCE(p.lane, outbox.lane_of(r.lanes, i.tenant_id, COALESCE(i.ordering_key, i.operation_id))) AS lane,
+    COALESCE(p.lane, outbox.lane_of(r.lanes, i.tenant_id, COALESCE(i.ordering_key, i.operation_id), r.tenant_lanes)) AS lane,
     COALESCE(o.attempt, p.attempt) AS attempt,
     COALESCE(o.fence, p.fence) AS fence,
     COALESCE(o.sent_key, p.sent_key) AS sent_key,
@@ -1531,7 +1533,7 @@ CREATE VIEW outbox.operation AS
      LEFT JOIN outbox.outcome o ON ((o.seq = i.seq)))
      LEFT JOIN outbox.tool t ON ((t.name = i.tool)))
      LEFT JOIN outbox.receiver r ON ((r.receiver_id = t.receiver_id)))
-     LEFT JOIN outbox.pending p ON (((p.receiver_id = r.receiver_id) AND (p.lane = outbox.lane_of(r.lanes, i.tenant_id, COALESCE(i.ordering_key, i.operation_id))) AND (p.seq = i.seq))));
+     LEFT JOIN outbox.pending p ON (((p.receiver_id = r.receiver_id) AND (p.lane = outbox.lane_of(r.lanes, i.tenant_id, COALESCE(i.ordering_key, i.operation_id), r.tenant_lanes)) AND (p.seq = i.seq))));
 CREATE TABLE outbox.pause (
     kind text NOT NULL,
     name text NOT NULL,
@@ -1650,7 +1652,7 @@ CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.evidence FOR EACH ROW
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.intent FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge', 'redact');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.outcome FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge', 'redact');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.tombstone FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('forget');
-CREATE TRIGGER lanes_are_fixed BEFORE UPDATE OF lanes ON outbox.receiver FOR EACH ROW WHEN ((old.lanes <> new.lanes)) EXECUTE FUNCTION outbox.refuse_lanes();
+CREATE TRIGGER lanes_are_fixed BEFORE UPDATE OF lanes, tenant_lanes ON outbox.receiver FOR EACH ROW WHEN (((old.lanes IS DISTINCT FROM new.lanes) OR (old.tenant_lanes IS DISTINCT FROM new.tenant_lanes))) EXECUTE FUNCTION outbox.refuse_lanes();
 CREATE TRIGGER moves BEFORE UPDATE OF state ON outbox.pending FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) AND ((((((((old.state <> 'proposed'::outbox.state) OR (new.state <> 'authorized'::outbox.state)) AND ((old.state <> 'authorized'::outbox.state) OR (new.state <> 'executing'::outbox.state))) AND ((old.state <> 'authorized'::outbox.state) OR (new.state <> 'proposed'::outbox.state))) AND ((old.state <> 'executing'::outbox.state) OR (new.state <> 'unknown'::outbox.state))) AND ((old.state <> 'executing'::outbox.state) OR (new.state <> 'authorized'::outbox.state))) AND ((old.state <> 'unknown'::outbox.state) OR (new.state <> 'authorized'::outbox.state))) AND ((old.state <> 'unknown'::outbox.state) OR (new.state <> 'executing'::outbox.state))))) EXECUTE FUNCTION outbox.refuse_move();
 CREATE TRIGGER place AFTER INSERT ON outbox.intent REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION outbox.place();
 CREATE TRIGGER place_is_fixed BEFORE UPDATE ON outbox.pending FOR EACH ROW WHEN (((((old.receiver_id IS DISTINCT FROM new.receiver_id) OR (old.lane IS DISTINCT FROM new.lane)) OR (old.seq IS DISTINCT FROM new.seq)) OR (old.ord IS DISTINCT FROM new.ord))) EXECUTE FUNCTION outbox.refuse_identity_change();
@@ -1769,13 +1771,13 @@ GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_r
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_viewer;
-REVOKE ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.now() FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.now() TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.now() TO outbox_relay;

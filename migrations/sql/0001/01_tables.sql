@@ -34,6 +34,7 @@ create table outbox.receiver (
   name text not null unique check (name ~ '^[a-z][a-z0-9_-]{0,62}$'),
   transport text not null,
   lanes int not null check (lanes between 1 and 1024),
+  tenant_lanes int check (tenant_lanes between 1 and lanes), -- how many of them the operations of one tenant may lie in; null: all
   doorbell boolean not null default true,
   config jsonb not null,
   circuit_opened_at timestamptz, -- null: closed. Shared by all relays (relay/circuit.py)

@@ -4,8 +4,13 @@ create function outbox.ordering_hash(tenant_id text, key text) returns bigint la
   return hashtextextended(key, hashtextextended(tenant_id, 0));
 
 -- The one function that decides a lane. The mask, not abs(): abs(-2^63) raises.
-create function outbox.lane_of(lanes int, tenant_id text, key text) returns int language sql immutable parallel safe
-  return ((outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % lanes)::int;
+-- With `tenant_lanes`, a tenant has so many lanes (fewer where two of its hashes meet), and another tenant has others: whoever fills his
+-- lanes delays only those who share one with him.
+create function outbox.lane_of(lanes int, tenant_id text, key text, tenant_lanes int default null) returns int
+  language sql immutable parallel safe
+  return ((case when tenant_lanes is null then outbox.ordering_hash(tenant_id, key)
+    else hashtextextended(tenant_id, 1 + (outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % tenant_lanes) end
+    & 9223372036854775807) % lanes)::int;
 
 -- Statement trigger with a transition table: right for one row, many rows, COPY, MERGE and ON CONFLICT alike.
 create function outbox.place() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -16,7 +21,7 @@ declare
 begin
   with made as (
     insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
-    select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id)), n.seq,
+    select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes), n.seq,
            (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
@@ -70,7 +75,7 @@ create function outbox.get_operation(p_tenant_id text, p_operation_id text)
   left join outbox.tool t on t.name = i.tool
   left join outbox.receiver r on r.receiver_id = t.receiver_id
   left join outbox.pending p on p.receiver_id = r.receiver_id and p.seq = i.seq
-    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
+    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
   where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id
   union all
   select s.seq, s.tool, null, null, s.principal_id, s.digest, s.state::text, s.cause, null, null, s.external_id, null, s.ended_at, true
@@ -196,13 +201,14 @@ create trigger place_is_fixed before update on outbox.pending for each row
   when ((old.receiver_id, old.lane, old.seq, old.ord) is distinct from (new.receiver_id, new.lane, new.seq, new.ord))
   execute function outbox.refuse_identity_change();
 
--- `lanes` says where every operation of a receiver lies, open or ended: it never changes.
+-- `lanes` and `tenant_lanes` say where every operation of a receiver lies, open or ended: they never change.
 create function outbox.refuse_lanes() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'the lanes of receiver % are fixed', old.name
     using errcode = 'OB409', hint = 'Declare a second receiver with as many lanes as you want, and move its tools there.';
 end $$;
-create trigger lanes_are_fixed before update of lanes on outbox.receiver for each row when (old.lanes <> new.lanes)
+create trigger lanes_are_fixed before update of lanes, tenant_lanes on outbox.receiver for each row
+  when ((old.lanes, old.tenant_lanes) is distinct from (new.lanes, new.tenant_lanes))
   execute function outbox.refuse_lanes();
 
 -- Whoever moves or removes a tool calls this first: a writer that has read the old place of the tool and not committed yet
