@@ -32,7 +32,8 @@ def stuck_command(session: Session, *, everything: bool, limit: int, cursor: str
 
     `kind` says what it is: `person` (somebody must decide), `late` (a daemon should have acted by now), `doubt` (with
     --all: it moves by itself), `contradiction` (evidence against a state), `lane` (work is due, and nobody holds the
-    lane), `paused` (a kill switch is on). What waits for an approval: outbox list --state proposed.
+    lane), `paused` (a kill switch is on), `circuit` (a receiver does not answer, and is left alone). What waits for an
+    approval: outbox list --state proposed.
 
     \b
     Examples:
@@ -83,6 +84,7 @@ async def _stuck_elsewhere(store: Store, tenant_id: str | None) -> list[dict[str
     contradictions = await store.dicts("stuck_contradictions", tenant_id=tenant_id, limit=LIMIT_MAX)
     lanes = await store.dicts("stuck_lanes", late_seconds=LATE_SECONDS, limit=LIMIT_MAX)
     pauses = await store.dicts("stuck_pauses", limit=LIMIT_MAX)
+    circuits = await store.dicts("stuck_circuits", limit=LIMIT_MAX)
     return [
         *({"kind": "contradiction", "step": "person", "why": row.pop("what"), **row} for row in contradictions),
         *(
@@ -107,11 +109,22 @@ async def _stuck_elsewhere(store: Store, tenant_id: str | None) -> list[dict[str
             }
             for row in pauses
         ),
+        *(
+            {
+                "kind": "circuit",
+                "receiver": row["receiver"],
+                "since": row["since"],
+                "step": "begin",
+                "at": row["retry_at"],
+                "why": f"receiver {row['receiver']} is left alone: {row['reason']}",
+                "blocked_by": f"it does not answer; {row['probes']} probes have failed",
+            }
+            for row in circuits
+        ),
     ]
 
 
 def _stuck_item(row: Row) -> dict[str, Any]:
-    late = row["next_at"] is not None and not row["needs_person"]
     reason = REASONS[Reason(row["reason"])] if row["reason"] in set(Reason) else row["reason"]
     return {
         "kind": "person" if row["needs_person"] else "late" if _is_late(row) else "doubt",
@@ -120,7 +133,7 @@ def _stuck_item(row: Row) -> dict[str, Any]:
         "step": "person" if row["needs_person"] else row["step"],
         "at": row["next_at"],
         "why": reason or (in_words(Cause(row["cause"])) if row["cause"] else None),
-        "blocked_by": "a person must decide: outbox why" if row["needs_person"] else _blocked_by(row) if late else None,
+        "blocked_by": _blocked_by(row),
         "reads": row["reads"],
         "settle_at": row["settle_at"],
         "blocks": row["blocks"],
@@ -132,9 +145,16 @@ def _is_late(row: Row) -> bool:
 
 
 def _blocked_by(row: Row) -> str | None:
-    if not _is_late(row):
+    if row["needs_person"]:
+        return "a person must decide: outbox why"
+    sends = row["step"] == "resend"
+    if sends and row["paused"]:
+        return f"{row['paused']} is paused"
+    if sends and row["left_alone"]:
+        return f"receiver {row['left_alone']} is left alone: it does not answer"
+    if row["next_at"] is None or not _is_late(row):
         return None
-    return f"{span(row['late_seconds'])} late: does a {'relay' if row['step'] == 'resend' else 'reconciler'} live?"
+    return f"{span(row['late_seconds'])} late: does a {'relay' if sends else 'reconciler'} live?"
 
 
 def _place(cursor: str | None) -> tuple[datetime | None, int | None]:

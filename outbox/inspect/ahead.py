@@ -57,24 +57,31 @@ def _begin(dossier: Dossier) -> NextStep:
         return NextStep("begin", None, "its permission has expired: it is about to be rejected")
     if not row["policy_holds"]:
         return NextStep("begin", None, "the policy of its tool has changed: it is about to be decided again")
-    for obstacle in dossier.obstacles:
-        match obstacle["kind"]:
-            case "paused":
-                return NextStep("begin", None, f"{obstacle['name']} is paused: {obstacle['detail']}")
-            case "blocked":
-                name, state = obstacle["name"], obstacle["detail"]
-                return NextStep("begin", None, f"operation {name} of the same ordering key comes first, and is {state}")
-            case "landing":
-                name, until = obstacle["name"], obstacle["until"]
-                return NextStep(
-                    "begin", until, f"an earlier attempt of operation {name} of its key may land until then"
-                )
+    if (held := _held_back(dossier, "begin")) is not None:
+        return held
     if at > dossier.now:
         return NextStep("begin", at, in_words(dossier.cause) or "it is not to begin before that date")
     if not row["lane_held"]:
         return NextStep("begin", None, "it is due, and no relay holds its lane")
     ahead = f", {dossier.ahead} come before it" if dossier.ahead else ""
     return NextStep("begin", at, f"it is due{ahead}")
+
+
+def _held_back(dossier: Dossier, step: StepName) -> NextStep | None:
+    """What keeps an attempt from beginning, whatever its date."""
+    for obstacle in dossier.obstacles:
+        name, until, detail = obstacle["name"], obstacle["until"], obstacle["detail"]
+        match obstacle["kind"]:
+            case "paused":
+                return NextStep(step, None, f"{name} is paused: {detail}")
+            case "circuit":
+                return NextStep(step, until, f"receiver {name} is left alone, and tried now and then: {detail}")
+            case "blocked":
+                return NextStep(step, None, f"operation {name} of the same ordering key comes first, and is {detail}")
+            case "landing":
+                why = f"an earlier attempt of operation {name} of its key may land until then"
+                return NextStep(step, until, why)
+    return None
 
 
 def _answer(dossier: Dossier) -> NextStep:
@@ -101,6 +108,8 @@ def _in_doubt(dossier: Dossier) -> NextStep:
                 "settle", scheduled, f"there was no effect, so it is tried anew: {in_words(decision.cause)}"
             )
         case Resend():
+            if (held := _held_back(dossier, "resend")) is not None:
+                return held
             # What a daemon has written is what happens; the decision is what it would write now.
             at = dossier.row["pending_at"] if dossier.row["pending_step"] == "resend" else decision.at
             return NextStep("resend", at, "the same request with the same key is safe")

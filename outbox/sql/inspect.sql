@@ -37,7 +37,8 @@ from outbox.tombstone s where s.tenant_id = %(tenant_id)s and s.operation_id = %
 -- Everything in one row that is known once: intent, permission, state, doubt, outcome, and who holds the lane.
 select i.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.content_type, octet_length(i.body) as body_bytes, i.expected_version,
   i.ordering_key, i.principal_id, i.on_behalf_of, i.compensates, i.revision_of, i.written_by, i.traceparent, i.created_at, i.redacted_at, i.digest,
-  case when isfinite(i.not_before) then i.not_before end as not_before, outbox.now() as now,
+  case when isfinite(i.not_before) then least(greatest(i.not_before, '0001-01-03 00:00:00+00'), '9999-12-29 00:00:00+00') end as not_before,
+  outbox.now() as now,
   coalesce(o.state, p.state)::text as state, case when o.seq is null then p.cause else o.cause end as cause,
   r.name as receiver, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes) as lane, r.receiver_id, coalesce(o.attempt, p.attempt) as attempt, coalesce(o.fence, p.fence) as fence,
   coalesce(o.sent_key, p.sent_key) as sent_key, coalesce(o.wire_digest, p.wire_digest) as wire_digest,
@@ -88,11 +89,15 @@ select a.approval_id, a.decision, a.digest, a.policy_version, a.decided_by, a.de
 from outbox.approval a where a.seq = %(seq)s order by a.approval_id limit %(limit)s
 
 -- name: read_obstacles
--- What stands in the way of an operation that is due: kill switches, earlier operations of its ordering key, and their late attempts.
+-- What stands in the way of an operation that is due: kill switches, a receiver that is left alone, earlier operations of its ordering key,
+-- and their late attempts.
 (select 'paused' as kind, z.kind || ' ' || z.name as name, z.paused_at as since, null::timestamptz as until, z.reason as detail
  from outbox.pause z
  where (z.kind = 'tool' and z.name = %(tool)s) or (z.kind = 'tenant' and z.name = %(tenant_id)s) or (z.kind = 'receiver' and z.name = %(receiver)s)
  order by z.kind)
+union all
+(select 'circuit', r.name, r.circuit_opened_at, r.circuit_retry_at, r.circuit_reason
+ from outbox.receiver r where r.name = %(receiver)s and r.circuit_opened_at is not null)
 union all
 (select 'blocked', i.operation_id, i.created_at, null, p.state::text
  from outbox.pending p join outbox.intent i on i.seq = p.seq
@@ -154,8 +159,11 @@ select v.tenant_id, v.operation_id, v.tool, v.state::text as state, v.cause, v.a
   d.step::text as step, case when isfinite(d.next_at) then d.next_at end as next_at, d.reads,
   extract(epoch from outbox.now() - d.since)::float8 as age_seconds,
   case when isfinite(d.next_at) then greatest(extract(epoch from outbox.now() - d.next_at), 0) else 0 end::float8 as late_seconds,
-  (select count(*) from (select from outbox.pending b where b.receiver_id = d.receiver_id and b.ord = v.ord and b.seq > d.seq limit 1000) as x) as blocks
-from outbox.doubt d join (select s.seq, s.tenant_id, s.operation_id, s.tool, s.state, s.cause, s.attempt, q.ord from outbox.operation s
+  (select count(*) from (select from outbox.pending b where b.receiver_id = d.receiver_id and b.ord = v.ord and b.seq > d.seq limit 1000) as x) as blocks,
+  (select z.kind || ' ' || z.name from outbox.pause z where (z.kind = 'tool' and z.name = d.tool) or (z.kind = 'tenant' and z.name = d.tenant_id)
+     or (z.kind = 'receiver' and z.name = v.receiver) order by z.kind limit 1) as paused,
+  (select r.name from outbox.receiver r where r.receiver_id = d.receiver_id and r.circuit_opened_at is not null) as left_alone
+from outbox.doubt d join (select s.seq, s.tenant_id, s.operation_id, s.tool, s.receiver, s.state, s.cause, s.attempt, q.ord from outbox.operation s
   left join outbox.pending q on q.receiver_id = s.receiver_id and q.lane = s.lane and q.seq = s.seq) v on v.seq = d.seq
 where (%(everything)s or d.needs_person or d.next_at < outbox.now() - %(late_seconds)s * interval '1 second')
   and (%(tenant_id)s::text is null or d.tenant_id = %(tenant_id)s)
@@ -174,6 +182,11 @@ order by r.name, n.lane limit %(limit)s
 -- name: stuck_pauses
 -- Kill switches that are on.
 select z.kind, z.name, z.paused_at, z.paused_by, z.reason from outbox.pause z order by z.paused_at limit %(limit)s
+
+-- name: stuck_circuits
+-- Receivers that relays leave alone, since several attempts in a row met nobody.
+select r.name as receiver, r.circuit_opened_at as since, r.circuit_reason as reason, r.circuit_probes as probes, r.circuit_retry_at as retry_at
+from outbox.receiver r where r.circuit_opened_at is not null order by r.circuit_opened_at limit %(limit)s
 
 -- name: stuck_contradictions
 -- Evidence that contradicts a terminal state.

@@ -11,12 +11,26 @@ from tests.support.postgres import Database
 from tests.support.stage import Stage
 
 WHY = ("--reason", "ticket 4711")
+# A key, and nothing to look up: what is in doubt is sent again.
+LOOKLESS = "price.set"
+
+
+MORE = """
+[tools."price.set"]
+receiver = "warehouse"
+deadline = "5s"
+request = { path = "/price" }
+contract = { key = { in = "header", name = "Idempotency-Key" }, key_retention = "24h" }
+"""
 
 
 @pytest.fixture
 def desk(database: Database, tmp_path: Path) -> Iterator[Desk]:
     with Stage(database) as stage:
-        yield Desk(database, stage, tmp_path)
+        made = Desk(database, stage, tmp_path)
+        made.run.config.write_text(made.run.config.read_text() + MORE)
+        assert made.run("apply").code == 0
+        yield made
 
 
 def begins(desk: Desk, *seqs: int) -> list[int]:
@@ -77,6 +91,43 @@ def test_what_is_paused_is_said_by_stuck_and_why_names_it_as_what_blocks(desk: D
     assert (item["kind"], item["paused"], item["blocked_by"]) == ("paused", f"tool {KEYED}", desk.me)
     (reason,) = [desk.run.json("show", "op")["next"]["reason"]]
     assert reason == f"tool {KEYED} is paused: ticket 4711"
+
+
+def leave_alone(desk: Desk) -> None:
+    desk.stage.rows(
+        "update outbox.receiver set circuit_opened_at = outbox.now(), circuit_reason = 'no connection',"
+        " circuit_probes = 2, circuit_retry_at = outbox.now() + interval '30 seconds'"
+    )
+
+
+def test_a_receiver_that_is_left_alone_is_said_by_stuck_and_by_why_of_what_waits_for_it(desk: Desk) -> None:
+    desk.put("op")
+    leave_alone(desk)
+    (item,) = desk.run.json("stuck")["items"]
+    assert (item["kind"], item["receiver"], "no connection" in item["why"]) == ("circuit", "warehouse", True)
+    assert "2 probes have failed" in item["blocked_by"]
+    following = desk.run.json("show", "op")["next"]
+    assert (following["step"], following["at"]) == ("begin", item["at"])
+    assert "receiver warehouse is left alone" in following["reason"]
+    assert any("left alone" in line for line in desk.run.json("why", "op")["next"])
+    assert desk.run.json("expedite", "op", *WHY)["blocked_by"] == ["circuit: warehouse"]
+    assert desk.run.json("resume", "receiver", "warehouse", *WHY)["changed"]
+    assert desk.stage.value("select circuit_retry_at <= outbox.now() from outbox.receiver")
+
+
+@pytest.mark.parametrize("how", ["pause", "circuit"])
+def test_what_keeps_a_resend_from_beginning_is_named_by_stuck_and_why(desk: Desk, how: str) -> None:
+    desk.unknown("op", LOOKLESS)
+    desk.run.json("retry", "op")
+    if how == "pause":
+        desk.run.json("pause", "tenant", "shop", *WHY)
+    else:
+        leave_alone(desk)
+    words = {"pause": "tenant shop is paused", "circuit": "receiver warehouse is left alone"}[how]
+    (item,) = (item for item in desk.run.json("stuck", "--all")["items"] if item["kind"] == "doubt")
+    assert words in item["blocked_by"]
+    following = desk.run.json("show", "op")["next"]
+    assert (following["step"], words in following["reason"]) == ("resend", True)
 
 
 # ---------------------------------------------------------------------------------------------------------------- order
