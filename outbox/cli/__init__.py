@@ -26,6 +26,7 @@ COMMANDS = {
         "migrate": ("setup", "Bring the database to this version's schema."),
         "apply": ("setup", "Store the receivers, tools and contracts of a file."),
         "contracts": ("setup", "Print what each tool's contract promises."),
+        "completion": ("completion", "Complete commands in bash, zsh or fish."),
         "inbox": ("inbox", "Install an inbox in the database of a receiver."),
     },
     "Write": {
@@ -39,6 +40,7 @@ COMMANDS = {
         "feed": ("feed", "Tell how operations ended, each once, in order."),
         "report": ("report", "Count what happened lately, by tool."),
         "doctor": ("doctor", "Check everything, and say what to do."),
+        "top": ("top", "Watch receivers and daemons."),
     },
     "Decide": {
         "approve": ("permit", "Permit a proposed operation."),

@@ -194,3 +194,29 @@ select v.tenant_id, v.operation_id, v.tool, v.state::text as state, v.external_i
 from outbox.contradiction c join outbox.operation v on v.seq = c.seq
 where (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
 order by c.evidence_id desc limit %(limit)s
+
+-- name: top_receivers
+-- Each receiver at a glance: its lanes, and of the oldest so many of its open operations how many are in which state.
+select r.name as receiver, r.lanes, r.circuit_opened_at is not null as left_alone,
+  exists (select from outbox.pause z where z.kind = 'receiver' and z.name = r.name) as paused,
+  (select count(*) from outbox.lane n where n.receiver_id = r.receiver_id and n.expires_at > outbox.now()) as held,
+  o.open, o.due, o.executing, o.unknown, o.proposed, o.open >= %(counted_max)s as more,
+  (select count(*) from outbox.doubt d where d.receiver_id = r.receiver_id and d.needs_person) as needs_person
+from outbox.receiver r cross join lateral (
+  select count(*) as open, count(*) filter (where p.state = 'executing') as executing, count(*) filter (where p.state = 'unknown') as unknown,
+    count(*) filter (where p.state = 'proposed') as proposed, count(*) filter (where p.state = 'authorized' and p.next_at <= present.at) as due
+  from (select outbox.now() as at) present cross join lateral (
+    select q.state, q.next_at from outbox.pending q where q.receiver_id = r.receiver_id order by q.lane, q.seq limit %(counted_max)s) p
+) o
+order by r.name limit %(limit)s
+
+-- name: top_daemons
+-- The daemons that live, with what they have counted.
+select m.kind, m.host, m.pid, extract(epoch from outbox.now() - m.started_at)::float8 as age_seconds, m.counters,
+  (select count(*) from outbox.lane n where n.member_id = m.member_id and n.expires_at > outbox.now()) as lanes
+from outbox.member m where m.seen_at > outbox.now() - %(seen_within_seconds)s * interval '1 second' order by m.kind, m.host, m.pid limit %(limit)s
+
+-- name: top_ends
+-- How many operations have ended within the last so many seconds.
+select count(*) filter (where o.state = 'succeeded') as succeeded, count(*) filter (where o.state = 'rejected') as rejected
+from outbox.outcome o where o.ended_at > outbox.now() - %(seconds)s * interval '1 second'

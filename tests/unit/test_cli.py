@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -312,6 +313,41 @@ def test_a_program_that_is_not_installed_is_named_with_what_to_install(
     monkeypatch.setitem(sys.modules, "outbox.demo.run", None)
     error = run.refused("demo", code=2)
     assert "pip install" in error["hint"]
+
+
+# ----------------------------------------------------------------------------------------------------------- completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_a_script_that_asks_this_program(run: CommandLine, shell: str) -> None:
+    script = run("completion", shell).out
+    assert f"_OUTBOX_COMPLETE={shell}_complete" in script
+    assert run.json("completion", shell) == {"shell": shell, "script": script.removesuffix("\n")}
+    checker = shutil.which(shell)
+    if checker is not None:
+        subprocess.run([checker, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("outbox pau", {"pause"}),
+        ("outbox re", {"relay", "reconciler", "redact", "repair", "report", "resolve", "resume", "retry", "revoke"}),
+        ("outbox pause t", {"tool", "tenant"}),
+        ("outbox list --sta", {"--state"}),
+        ("outbox list --state un", {"unknown"}),
+    ],
+)
+def test_commands_options_and_values_are_completed(words: str, expected: set[str]) -> None:
+    environment = {
+        **os.environ,
+        "_OUTBOX_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    command = [sys.executable, "-m", "outbox"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == expected
 
 
 # --------------------------------------------------------------------------------------------------------------- output
