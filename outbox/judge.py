@@ -86,6 +86,8 @@ def _page(seen: Seen, read: Read, lookup: Lookup | None, sent_key: str) -> tuple
     ours = [_record(item, read, b"") for item in items if _is_ours(item, read, sent_key)]
     if next_cursor(seen, read) is not None:
         return ours, False, "there are more pages than are read"
+    if read.next is not None and seen.at(read.next) not in (MISSING, None, "", False):
+        return ours, False, "the list goes on at a cursor that is none"
     if read.more is not None and seen.at(read.more) is not False:
         return ours, False, "the receiver does not say that the list ends here"
     return ours, True, ""

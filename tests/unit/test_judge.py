@@ -183,6 +183,12 @@ def test_a_list_ends_only_where_the_receiver_says_false(more: Any) -> None:
     assert judge(BY_MORE, page({"data": [], "has_more": False})).verdict is Verdict.NOT_FOUND
 
 
+@pytest.mark.parametrize("cursor", ["c" * 501, {"after": "c1"}, ["c1"], 1.5, True, "line\nbreak"])
+def test_a_list_that_goes_on_at_a_cursor_that_cannot_be_sent_proves_no_absence(cursor: Any) -> None:
+    assert judge(BY_CURSOR, page({"data": [], "next": cursor})).verdict is Verdict.UNKNOWN
+    assert judge(BY_CURSOR, page({"data": [ours()], "next": cursor})).verdict is Verdict.CONFIRMED
+
+
 @pytest.mark.parametrize(
     ("read", "body", "cursor"),
     [
