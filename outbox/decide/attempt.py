@@ -207,7 +207,9 @@ def _doubt(
     """
     wiring, lookup = one.wiring, one.wiring.lookup
     reason = None
-    sends = wiring.resend_safe and not no_more_resends and not accepted
+    # As often as `next_step` would: an attempt that taught nothing is none.
+    spent = one.failures + (not again) >= wiring.retrying.attempts
+    sends = wiring.resend_safe and not no_more_resends and not accepted and not spent
     if sends and (again or lookup is None or wiring.config.recover == "resend_first"):
         step = Step.RESEND
         delay = max(wait_seconds, wiring.trusted.resend_after, one.back_off(one.failures))
