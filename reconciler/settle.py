@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from outbox import digest
 from outbox.contract import Wiring
 from outbox.decide import Authorize, Decision, Look, Person, Reject, Resend, Step, Succeed, next_step
 from outbox.errors import NotFound
-from outbox.evidence import Evidence, Verdict
+from outbox.evidence import Evidence, Observation, Verdict
 from outbox.observe import Meters, emit
 from outbox.receivers import Question
 from outbox.registry import Registry
@@ -37,6 +38,15 @@ class _Rules:
 
     pinned: Wiring
     in_force: Wiring
+
+    @property
+    def asks_where_it_was_sent(self) -> bool:
+        """
+        Whether the credential of today belongs to the account and host that the attempts went to.
+
+        In another account nothing of ours is found, which proves nothing; and no other host is shown our credential.
+        """
+        return _place(self.pinned) == _place(self.in_force)
 
     def decide(self, claim: Claim, *more: Evidence) -> Decision:
         doubt = claim.doubt
@@ -97,7 +107,12 @@ class Settler:
         doubt = claim.doubt
         # The database's clock when this was claimed: the read leaves later than that, however long it takes to leave.
         sent_at = doubt.now
-        observation = await self._readers.ask(claim.receiver, self._question(doubt, rules.pinned))
+        if rules.asks_where_it_was_sent:
+            observation = await self._readers.ask(claim.receiver, self._question(doubt, rules.pinned))
+        else:
+            observation = Observation(
+                verdict=Verdict.UNKNOWN, note="not asked: the receiver has another host or account now"
+            )
         if observation.verdict is Verdict.UNKNOWN:
             emit("look_failed", reason=observation.note, status=observation.answer.status, **name(doubt))
         seen = doubt.looked(observation, sent_at)
@@ -146,6 +161,11 @@ class Settler:
             attempt=doubt.attempt,
             traceparent=doubt.traceparent,
         )
+
+
+def _place(wiring: Wiring) -> tuple[str | None, str, str]:
+    base = urlsplit(wiring.receiver.base_url)
+    return wiring.receiver.auth_account, base.scheme, base.netloc
 
 
 def _later(doubt: Doubt, seconds: float) -> datetime:
