@@ -11,7 +11,6 @@ from outbox.digest import intent_digest
 from outbox.outcome import Outcome
 from relay.gate import Terms
 
-
 Name = tuple[int, int]
 """An attempt: the seq of its operation, and its number."""
 

@@ -51,7 +51,8 @@ def late_columns(items: Sequence[Finished], *, bare: bool = False) -> Columns:
     found |= {"kinds": [_kind(one) for one in items], "notes": [_note(one) for one in items]}
     found |= {name: values for name, values in _answers(items).items() if name != "peers"}
     if bare:
-        keep = {"seqs", "attempts", "kinds", "statuses"}
+        found["notes"] = [type(one.outcome).__name__ for one in items]  # decisions read it (fragments.sql)
+        keep = {"seqs", "attempts", "kinds", "statuses", "notes"}
         found = {name: values if name in keep else [None] * len(items) for name, values in found.items()}
     return found
 

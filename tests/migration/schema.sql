@@ -516,6 +516,11 @@ declare
   written bigint;
   fault record;
 begin
+  -- Above READ COMMITTED the snapshot may be older than a purge: its tombstones are invisible, and an old id would have a second effect.
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
+     and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.last_purge s), pg_current_snapshot()) then
+    raise exception 'operations were purged since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
+  end if;
   with made as (
     insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes), n.seq,
@@ -554,7 +559,9 @@ CREATE FUNCTION outbox.place_of(p_seq bigint) RETURNS TABLE(receiver_id integer,
   where i.seq = p_seq $$;
 CREATE FUNCTION outbox.proven(p_seq bigint) RETURNS boolean
     LANGUAGE sql STABLE
-    AS $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or e.verdict = 'confirmed')) $$;
+    AS $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or (e.verdict = 'confirmed'
+    and (e.kind = 'statement' or not (exists (select from outbox.attempt a where a.seq = p_seq and a.cause = 'mismatch')
+      or exists (select from outbox.evidence m where m.seq = p_seq and m.kind = 'late_answer' and starts_with(m.note, 'Mismatch'))))))) $$;
 CREATE FUNCTION outbox.purge(p_after bigint, p_upto bigint, p_before timestamp with time zone, p_limit integer, p_by text) RETURNS TABLE(purged integer, kept integer, passed bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -566,6 +573,7 @@ begin
     raise exception 'a batch has one row at least' using errcode = 'OB400';
   end if;
   perform set_config('outbox.act', 'purge', true);
+  perform setval('outbox.last_purge', pg_current_xact_id()::text::bigint); -- see outbox.place()
   select coalesce(array_agg(v.seq) filter (where v.verdict = 'purge'), '{}'),
          count(*) filter (where v.verdict in ('unsettled', 'contradicted')), case when count(*) = p_limit then max(v.seq) end
     into gone, kept, passed from outbox.purgeable(p_after, p_upto, least(p_before, outbox.now()), p_limit) v;
@@ -717,7 +725,7 @@ begin
     from outbox.tool t join outbox.pending p on p.receiver_id = t.receiver_id and p.policy_version <> t.policy_version
       and p.state in ('proposed', 'authorized')
     join outbox.intent i on i.seq = p.seq and i.tool = t.name
-    where outbox.swept()
+    where outbox.swept() and (p.expires_at is null or p.expires_at > outbox.now()) -- revoked, or lapsed: outbox.expire() ends it
     limit p_limit for no key update of p skip locked
   ), m as (
     update outbox.pending p set policy_version = s.policy_version, approval_id = null, expires_at = s.expires_at, cause = 'policy_changed',
@@ -782,7 +790,9 @@ begin
   placed := 0;
   toolless := 0;
   for lost in
-    select u.seq, i.tenant_id, i.ordering_key, i.created_at, i.expires_at, t.policy_version, t.contract_id, t.settle, w.receiver_id, w.lane
+    -- Where somebody has to approve, nobody has, as far as we know: policy version 0 permits nothing, and is decided again.
+    select u.seq, i.tenant_id, i.ordering_key, i.created_at, i.expires_at, case when t.requires_approval then 0 else t.policy_version end as policy_version,
+      t.contract_id, t.settle, w.receiver_id, w.lane
     from outbox.unplaced(p_after, p_limit) u join outbox.intent i on i.seq = u.seq left join outbox.tool t on t.name = i.tool
     left join lateral outbox.place_of(u.seq) w on true
     order by u.seq
@@ -999,8 +1009,14 @@ CREATE FUNCTION outbox.settled(p_seq bigint) RETURNS TABLE(settled boolean, at t
     LANGUAGE sql STABLE
     AS $$
   select outbox.now() >= w.at, w.at, w.bound
-  from (select coalesce(d.settle_at, d.gave_up_at + t.person_settle) as at, d.settle_at is not null as bound
-        from outbox.doubt d join outbox.tool t on t.name = d.tool where d.seq = p_seq) w $$;
+  from (select case when d.settle_at is null then d.gave_up_at + t.person_settle when later.is_so then greatest(d.settle_at, d.gave_up_at + t.person_settle)
+                    else d.settle_at end as at,
+               d.settle_at is not null and not later.is_so as bound
+        from outbox.doubt d join outbox.tool t on t.name = d.tool
+        cross join lateral (select d.accepted
+          or exists (select from outbox.contract c where c.contract_id = t.contract_id and c.body #>> '{config,contract,acceptance}' = 'async')
+          or exists (select from outbox.evidence e where e.seq = d.seq and e.kind = 'late_answer' and starts_with(e.note, 'Accepted')) as is_so) later
+        where d.seq = p_seq) w $$;
 CREATE FUNCTION outbox.sweep_era(p_limit integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1440,6 +1456,12 @@ CREATE TABLE outbox.lane (
     bell text
 )
 WITH (fillfactor='50');
+CREATE SEQUENCE outbox.last_purge
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
 CREATE TABLE outbox.member (
     member_id uuid NOT NULL,
     kind text NOT NULL,

@@ -12,6 +12,9 @@ create function outbox.lane_of(lanes int, tenant_id text, key text, tenant_lanes
     else hashtextextended(tenant_id, 1 + (outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % tenant_lanes) end
     & 9223372036854775807) % lanes)::int;
 
+-- The transaction of the latest purge. A sequence, since it is read as it is now, whatever the snapshot of the reader.
+create sequence outbox.last_purge minvalue 0 start 0;
+
 -- Statement trigger with a transition table: right for one row, many rows, COPY, MERGE and ON CONFLICT alike.
 create function outbox.place() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -19,6 +22,11 @@ declare
   written bigint;
   fault record;
 begin
+  -- Above READ COMMITTED the snapshot may be older than a purge: its tombstones are invisible, and an old id would have a second effect.
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
+     and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.last_purge s), pg_current_snapshot()) then
+    raise exception 'operations were purged since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
+  end if;
   with made as (
     insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes), n.seq,

@@ -186,9 +186,12 @@ end $$;
 -- Whether everything has been done that the last failover asks for.
 create function outbox.swept() returns boolean language sql stable as $$ select n.swept_era = n.era from outbox.instance n $$;
 
--- Whether evidence shows the effect: a receipt, or a record that carries our identity.
+-- Whether evidence shows the effect: a receipt, a person's word, or a record that carries our identity. After a mismatch a record under
+-- our key is somebody else's.
 create function outbox.proven(p_seq bigint) returns boolean language sql stable
-  as $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or e.verdict = 'confirmed')) $$;
+  as $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or (e.verdict = 'confirmed'
+    and (e.kind = 'statement' or not (exists (select from outbox.attempt a where a.seq = p_seq and a.cause = 'mismatch')
+      or exists (select from outbox.evidence m where m.seq = p_seq and m.kind = 'late_answer' and starts_with(m.note, 'Mismatch'))))))) $$;
 
 -- Record what was observed about an effect. Evidence is never a state, but nothing goes on as if it were not there:
 -- * executing: the attempt may still be recorded as succeeded or unknown, never as rejected or withdrawn (`late_receipt` marks the row
@@ -348,7 +351,7 @@ begin
     from outbox.tool t join outbox.pending p on p.receiver_id = t.receiver_id and p.policy_version <> t.policy_version
       and p.state in ('proposed', 'authorized')
     join outbox.intent i on i.seq = p.seq and i.tool = t.name
-    where outbox.swept()
+    where outbox.swept() and (p.expires_at is null or p.expires_at > outbox.now()) -- revoked, or lapsed: outbox.expire() ends it
     limit p_limit for no key update of p skip locked
   ), m as (
     update outbox.pending p set policy_version = s.policy_version, approval_id = null, expires_at = s.expires_at, cause = 'policy_changed',

@@ -97,11 +97,18 @@ begin
   perform outbox.end_unexposed(outbox.held(p_tenant_id, p_operation_id), 'cancelled', p_by);
 end $$;
 
--- Whether a person's "no effect" can count yet: from settle time on, or where no bound is stated after person_settle.
+-- Whether a person's "no effect" can count yet: from settle time on; where no bound is stated, or the work is done after its request has
+-- landed, after person_settle too (as times.statement_counts_from says).
 create function outbox.settled(p_seq bigint) returns table (settled boolean, at timestamptz, bound boolean) language sql stable as $$
   select outbox.now() >= w.at, w.at, w.bound
-  from (select coalesce(d.settle_at, d.gave_up_at + t.person_settle) as at, d.settle_at is not null as bound
-        from outbox.doubt d join outbox.tool t on t.name = d.tool where d.seq = p_seq) w $$;
+  from (select case when d.settle_at is null then d.gave_up_at + t.person_settle when later.is_so then greatest(d.settle_at, d.gave_up_at + t.person_settle)
+                    else d.settle_at end as at,
+               d.settle_at is not null and not later.is_so as bound
+        from outbox.doubt d join outbox.tool t on t.name = d.tool
+        cross join lateral (select d.accepted
+          or exists (select from outbox.contract c where c.contract_id = t.contract_id and c.body #>> '{config,contract,acceptance}' = 'async')
+          or exists (select from outbox.evidence e where e.seq = d.seq and e.kind = 'late_answer' and starts_with(e.note, 'Accepted')) as is_so) later
+        where d.seq = p_seq) w $$;
 
 -- A person's statement settles an unknown operation. p_to: succeeded | rejected | authorized.
 create function outbox.resolve(p_tenant_id text, p_operation_id text, p_attempt int, p_to outbox.state, p_external_id text,

@@ -134,6 +134,7 @@ begin
     raise exception 'a batch has one row at least' using errcode = 'OB400';
   end if;
   perform set_config('outbox.act', 'purge', true);
+  perform setval('outbox.last_purge', pg_current_xact_id()::text::bigint); -- see outbox.place()
   select coalesce(array_agg(v.seq) filter (where v.verdict = 'purge'), '{}'),
          count(*) filter (where v.verdict in ('unsettled', 'contradicted')), case when count(*) = p_limit then max(v.seq) end
     into gone, kept, passed from outbox.purgeable(p_after, p_upto, least(p_before, outbox.now()), p_limit) v;
@@ -224,7 +225,9 @@ begin
   placed := 0;
   toolless := 0;
   for lost in
-    select u.seq, i.tenant_id, i.ordering_key, i.created_at, i.expires_at, t.policy_version, t.contract_id, t.settle, w.receiver_id, w.lane
+    -- Where somebody has to approve, nobody has, as far as we know: policy version 0 permits nothing, and is decided again.
+    select u.seq, i.tenant_id, i.ordering_key, i.created_at, i.expires_at, case when t.requires_approval then 0 else t.policy_version end as policy_version,
+      t.contract_id, t.settle, w.receiver_id, w.lane
     from outbox.unplaced(p_after, p_limit) u join outbox.intent i on i.seq = u.seq left join outbox.tool t on t.name = i.tool
     left join lateral outbox.place_of(u.seq) w on true
     order by u.seq
