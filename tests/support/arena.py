@@ -258,7 +258,9 @@ class Arena:
 
     # ---------------------------------------------------------------------------------------------------------- judging
 
-    def come_to_rest(self, seconds: float = HEAL_SECONDS_MAX, *, watch: bool = True) -> None:
+    def come_to_rest(
+        self, seconds: float = HEAL_SECONDS_MAX, *, watch: bool = True, look_seconds: float = LOOK_SECONDS
+    ) -> None:
         """
         Wait until nothing moves by itself any more, and look all the while for what must never be (`watch`).
 
@@ -272,14 +274,14 @@ class Arena:
             return not moving
 
         try:
-            eventually(rests, seconds, poll_seconds=LOOK_SECONDS)
+            eventually(rests, seconds, poll_seconds=look_seconds)
         except pytest.fail.Exception:
-            raise AssertionError(f"moving after {seconds} s: {moving}") from None
+            raise AssertionError(f"{len(moving)} move after {seconds} s: {moving[:5]}") from None
 
-    def heal(self, *already: Program) -> None:
+    def heal(self, *already: Program, **rest: Any) -> None:
         """Start fresh daemons beside what still runs, wait until everything rests, and stop all of them in order."""
         fresh = [self.relay(), self.reconciler()]
-        self.come_to_rest()
+        self.come_to_rest(**rest)
         self.stop(*fresh, *already)
 
     def violations(self) -> list[str]:
