@@ -121,10 +121,9 @@ def test_the_sql_of_the_readme_runs_as_it_stands(service: Database) -> None:
 
 @pytest.mark.parametrize("document", ["README.md"])
 def test_a_contract_that_is_shown_is_accepted(document: str, tmp_path: Path) -> None:
-    receiver = '[receivers.payments]\ntransport = "http"\nbase_url = "https://provider.example"\n'
     for block in blocks(document, "toml"):
         config = tmp_path / "outbox.toml"
-        config.write_text(receiver + block.text)
+        config.write_text(block.text)
         items = CommandLine(tmp_path, config).json("contracts", "--file")["items"]
         assert [item["guarantee"] for item in items] == ["deduplicated"]
 
