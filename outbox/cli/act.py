@@ -62,6 +62,7 @@ def resolve_command(
         (send_again and not no_effect, "--send-again goes with --no-effect."),
         (external_id is not None and (many or not succeeded), "--external-id goes with one operation and --succeeded."),
         (attempt is not None and many, "--attempt is the latest one of one operation."),
+        (not evidence.strip(), "--evidence says how you know: who looked where, and saw what."),
     ):
         if wrong:
             raise click.UsageError(complaint, click.get_current_context())

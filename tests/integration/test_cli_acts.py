@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from outbox import crashpoints
@@ -25,7 +26,7 @@ def documented() -> list[tuple[str, str, str]]:
     lines = [line.strip("|").split("|") for line in DOCUMENT.splitlines() if line.startswith("| ")]
     rows = [[cell.strip() for cell in line] for line in lines]
     (head,) = (row for row in rows if row[0] == "command" and "proposed" in row)
-    table = rows[rows.index(head) + 1 :][:9]
+    table = rows[rows.index(head) + 1 :][:10]
     return [(row[0], state, cell) for row in table for state, cell in zip(head[1:], row[1:], strict=True)]
 
 
@@ -42,7 +43,9 @@ def act(desk: Desk, command: str, name: str, seq: int, tool: str) -> tuple[str, 
             return ("resolve", name, "--succeeded", *say)
         case "`resolve --no-effect`, too early" | "`resolve --no-effect`, when it counts":
             return ("resolve", name, "--no-effect", *say)
-        case "`resolve --no-effect --send-again`, when it counts":
+        case (
+            "`resolve --no-effect --send-again`, when it counts" | "`resolve --no-effect --send-again`, after `revoke`"
+        ):
             return ("resolve", name, "--no-effect", "--send-again", *say)
     return (command.strip("`"), name)
 
@@ -52,7 +55,9 @@ def test_a_command_does_what_the_table_says(desk: Desk, command: str, state: str
     seq = desk.in_state(state, "op")
     before = desk.stage.state(seq)
     assert before == state.partition(",")[0]
-    if "when it counts" in command:
+    if "after `revoke`" in command:
+        desk.run("revoke", "op")
+    if "when it counts" in command or "after `revoke`" in command:
         desk.clock.advance(2 * 3600)
     tool = desk.stage.value("select tool from outbox.intent where seq = %s", seq)
     history = desk.stage.everything()
@@ -145,6 +150,41 @@ def test_a_statement_about_an_attempt_that_is_no_longer_the_latest_is_refused(de
     error = desk.run.refused("resolve", "op", "--succeeded", "--evidence", "x", "--attempt", "1", code=4)
     assert "has moved" in error["message"]
     assert desk.stage.state(seq) == "unknown"
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t\n"])
+def test_a_statement_without_evidence_is_refused_by_the_command_and_by_the_database(desk: Desk, blank: str) -> None:
+    desk.unknown("op")
+    history = desk.stage.everything()
+    for selected in (("op",), ("--all", "--yes")):
+        assert (
+            "--evidence"
+            in desk.run.refused("resolve", *selected, "--succeeded", "--evidence", blank, code=2)["message"]
+        )
+    with pytest.raises(psycopg.Error, match="needs evidence"):
+        desk.stage.rows("select outbox.resolve('shop', 'op', 1, 'succeeded', null, 'ann', %s)", blank)
+    assert desk.stage.everything() == history
+
+
+def test_what_was_revoked_in_doubt_is_decided_anew_at_once_and_not_sent_again(desk: Desk) -> None:
+    seq = desk.unknown("op")
+    desk.clock.advance(70)
+    assert desk.run.json("retry", "op")["state"] == "unknown"
+    desk.run.json("revoke", "op", "--reason", "changed her mind")
+    planned = desk.stage.rows("select step, next_at <= outbox.now() as due from outbox.doubt where seq = %s", seq)
+    assert planned == [{"step": "look", "due": True}]
+    assert desk.stage.value("select step from outbox.pending where seq = %s", seq) == "none"
+    error = desk.run.refused("resolve", "op", "--no-effect", "--send-again", "--evidence", "x", code=4)
+    assert "permission" in error["message"]
+    assert "new id" in error["hint"]
+
+
+def test_what_was_revoked_in_doubt_and_hides_nothing_ends_as_revoked(desk: Desk) -> None:
+    seq = desk.unknown("op")
+    desk.run.json("revoke", "op", "--reason", "changed her mind")
+    desk.stage.value("select outbox.settle(%s, 1, 'authorized', 'proven_absent', 'reconciler', null, null, null)", seq)
+    assert desk.stage.value("select outbox.expire(10)") == 1
+    assert desk.stage.outcome(seq)["cause"] == "revoked"
 
 
 def test_a_statement_that_was_never_written_has_changed_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,8 +216,8 @@ CREATE FUNCTION outbox.end_unexposed(held outbox.pending, p_cause text, p_by tex
     AS $$
 begin
   if held.state not in ('proposed', 'authorized') then
-    raise exception 'operation seq % is % and may hide an effect: it cannot be cancelled', held.seq, held.state
-      using errcode = 'OB409', hint = 'It is looked up, or a person decides: outbox why, outbox resolve';
+    raise exception 'operation % is % and may hide an effect: it cannot be cancelled',
+        (select i.operation_id from outbox.intent i where i.seq = held.seq), held.state using errcode = 'OB409', hint = 'It is looked up, or a person decides: outbox why, outbox resolve';
   end if;
   delete from outbox.pending p where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
   delete from outbox.doubt d where d.seq = held.seq;
@@ -283,7 +283,9 @@ begin
     where outbox.swept() and p.expires_at <= present and p.state in ('proposed', 'authorized')
     order by p.expires_at limit p_limit for update of p skip locked
   loop
-    perform outbox.end_unexposed(due, 'expired', 'expiry');
+    -- What was revoked while it was uncertain ends here, if it turns out to hide nothing.
+    perform outbox.end_unexposed(due, case (select a.decision from outbox.approval a where a.seq = due.seq order by a.approval_id desc limit 1)
+      when 'revoked' then 'revoked' else 'expired' end, 'expiry');
     ended := ended + 1;
   end loop;
   return ended;
@@ -507,6 +509,11 @@ begin
   end if;
   return ended;
 end $$;
+CREATE FUNCTION outbox.permitted(held outbox.pending) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+  select (held.expires_at is null or held.expires_at > outbox.now())
+    and exists (select from outbox.intent i join outbox.tool t on t.name = i.tool where i.seq = held.seq and t.policy_version = held.policy_version) $$;
 CREATE FUNCTION outbox.place() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -857,12 +864,18 @@ declare
   id bigint;
   answer text;
 begin
-  if held.state <> 'unknown' then
+  if coalesce(p_evidence, '') !~ '[^[:space:]]' then
+    raise exception 'a statement needs evidence: who looked where, and saw what' using errcode = 'OB409',
+      hint = 'It is kept for ever, with your name.';
+  elsif held.state <> 'unknown' then
     raise exception 'operation % is %, not unknown', p_operation_id, held.state using errcode = 'OB409',
       hint = case when held.state = 'executing' then 'An attempt runs. Wait for it.' else 'It hides no effect. See: outbox cancel, outbox retry' end;
   elsif held.attempt <> p_attempt then
     raise exception 'operation % has moved: attempt % is not attempt %', p_operation_id, held.attempt, p_attempt
       using errcode = 'OB409', hint = 'Look again: outbox show ' || p_operation_id;
+  elsif p_to = 'authorized' and not outbox.permitted(held) then
+    raise exception 'the permission of operation % has ended, so it may not be sent again', p_operation_id using errcode = 'OB409',
+      hint = 'State "no effect" alone, and put it again under a new id.';
   end if;
   select * into s from outbox.settled(held.seq);
   if p_to <> 'succeeded' and not coalesce(s.settled, false) then
@@ -930,8 +943,11 @@ begin
     perform outbox.end_unexposed(held, 'revoked', p_by);
     return 'rejected';
   end if;
-  update outbox.pending p set expires_at = outbox.now()
+  update outbox.pending p set expires_at = outbox.now(), step = 'none'
     where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  -- What was planned rested on the permission: the reconciler decides anew, at once.
+  update outbox.doubt d set step = case d.step when 'resend' then 'look' else d.step end, next_at = outbox.now(), claimed_by = null, claimed_until = null
+    where d.seq = held.seq and held.state = 'unknown';
   return held.state::text;
 end $$;
 CREATE FUNCTION outbox.ring(p_receiver_id integer, p_lane integer, p_seq bigint) RETURNS void
@@ -1812,6 +1828,7 @@ GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_re
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_relay;
 REVOKE ALL ON FUNCTION outbox.pause_end(p_kind text, p_name text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pause_end(p_kind text, p_name text, p_by text, p_reason text) TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.permitted(held outbox.pending) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.place() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.place_of(p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.place_of(p_seq bigint) TO outbox_approver;

@@ -333,7 +333,9 @@ begin
     where outbox.swept() and p.expires_at <= present and p.state in ('proposed', 'authorized')
     order by p.expires_at limit p_limit for update of p skip locked
   loop
-    perform outbox.end_unexposed(due, 'expired', 'expiry');
+    -- What was revoked while it was uncertain ends here, if it turns out to hide nothing.
+    perform outbox.end_unexposed(due, case (select a.decision from outbox.approval a where a.seq = due.seq order by a.approval_id desc limit 1)
+      when 'revoked' then 'revoked' else 'expired' end, 'expiry');
     ended := ended + 1;
   end loop;
   return ended;

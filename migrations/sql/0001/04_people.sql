@@ -69,8 +69,11 @@ begin
     perform outbox.end_unexposed(held, 'revoked', p_by);
     return 'rejected';
   end if;
-  update outbox.pending p set expires_at = outbox.now()
+  update outbox.pending p set expires_at = outbox.now(), step = 'none'
     where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  -- What was planned rested on the permission: the reconciler decides anew, at once.
+  update outbox.doubt d set step = case d.step when 'resend' then 'look' else d.step end, next_at = outbox.now(), claimed_by = null, claimed_until = null
+    where d.seq = held.seq and held.state = 'unknown';
   return held.state::text;
 end $$;
 
@@ -78,8 +81,8 @@ end $$;
 create function outbox.end_unexposed(held outbox.pending, p_cause text, p_by text) returns void language plpgsql volatile as $$
 begin
   if held.state not in ('proposed', 'authorized') then
-    raise exception 'operation seq % is % and may hide an effect: it cannot be cancelled', held.seq, held.state
-      using errcode = 'OB409', hint = 'It is looked up, or a person decides: outbox why, outbox resolve';
+    raise exception 'operation % is % and may hide an effect: it cannot be cancelled',
+        (select i.operation_id from outbox.intent i where i.seq = held.seq), held.state using errcode = 'OB409', hint = 'It is looked up, or a person decides: outbox why, outbox resolve';
   end if;
   delete from outbox.pending p where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
   delete from outbox.doubt d where d.seq = held.seq;
@@ -110,6 +113,11 @@ create function outbox.settled(p_seq bigint) returns table (settled boolean, at 
           or exists (select from outbox.evidence e where e.seq = d.seq and e.kind = 'late_answer' and starts_with(e.note, 'Accepted')) as is_so) later
         where d.seq = p_seq) w $$;
 
+-- Whether it may be sent: its permission has not ended, and was given under the policy in force.
+create function outbox.permitted(held outbox.pending) returns boolean language sql stable as $$
+  select (held.expires_at is null or held.expires_at > outbox.now())
+    and exists (select from outbox.intent i join outbox.tool t on t.name = i.tool where i.seq = held.seq and t.policy_version = held.policy_version) $$;
+
 -- A person's statement settles an unknown operation. p_to: succeeded | rejected | authorized.
 create function outbox.resolve(p_tenant_id text, p_operation_id text, p_attempt int, p_to outbox.state, p_external_id text,
     p_by text, p_evidence text)
@@ -120,12 +128,18 @@ declare
   id bigint;
   answer text;
 begin
-  if held.state <> 'unknown' then
+  if coalesce(p_evidence, '') !~ '[^[:space:]]' then
+    raise exception 'a statement needs evidence: who looked where, and saw what' using errcode = 'OB409',
+      hint = 'It is kept for ever, with your name.';
+  elsif held.state <> 'unknown' then
     raise exception 'operation % is %, not unknown', p_operation_id, held.state using errcode = 'OB409',
       hint = case when held.state = 'executing' then 'An attempt runs. Wait for it.' else 'It hides no effect. See: outbox cancel, outbox retry' end;
   elsif held.attempt <> p_attempt then
     raise exception 'operation % has moved: attempt % is not attempt %', p_operation_id, held.attempt, p_attempt
       using errcode = 'OB409', hint = 'Look again: outbox show ' || p_operation_id;
+  elsif p_to = 'authorized' and not outbox.permitted(held) then
+    raise exception 'the permission of operation % has ended, so it may not be sent again', p_operation_id using errcode = 'OB409',
+      hint = 'State "no effect" alone, and put it again under a new id.';
   end if;
   select * into s from outbox.settled(held.seq);
   if p_to <> 'succeeded' and not coalesce(s.settled, false) then
