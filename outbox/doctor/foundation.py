@@ -45,11 +45,11 @@ def judge_version(version: int) -> list[Finding]:
 def _repair_of(part: Row) -> str:
     match part["kind"]:
         case "index":
-            return f"reindex index concurrently outbox.{part['name']}"
+            return f"in psql: reindex index concurrently outbox.{part['name']}"
         case "trigger":
-            return f"alter table outbox.{part['of']} enable trigger {part['name']}; then: outbox repair"
+            return f"in psql: alter table outbox.{part['of']} enable trigger {part['name']}; then: outbox repair"
         case _:
-            return f"alter table outbox.{part['of']} validate constraint {part['name']}"
+            return f"in psql: alter table outbox.{part['of']} validate constraint {part['name']}"
 
 
 async def server(patient: Patient) -> list[Finding]:
@@ -64,7 +64,7 @@ async def server(patient: Patient) -> list[Finding]:
             found.append(problem("server", what, f"set {name} = on"))
     if "off" in {row["autovacuum"], row["track_counts"]}:
         what = "autovacuum is off: dead rows of outbox.pending are never cleaned"
-        found.append(problem("server", what, "set autovacuum = on and track_counts = on"))
+        found.append(problem("server", what, "turn autovacuum and track_counts on"))
     return found or ok("server", "it keeps what it commits, and cleans up behind itself")
 
 
@@ -102,7 +102,9 @@ def judge_role(role: str, rows: Sequence[Row]) -> list[Finding]:
     ]
     if not rows[0]["logs_in"]:
         what = f"{role} cannot log in: its members do not inherit its settings"
-        found.append(warning("roles", what, f"alter role {role} login, or database.shared_role with the same settings"))
+        found.append(
+            warning("roles", what, f"in psql: alter role {role} login; or database.shared_role with the same settings")
+        )
     return found
 
 

@@ -31,12 +31,18 @@ def judge_holder(row: Row) -> Finding:
     age = f"{span(row['seconds'])}, {age}" if row["seconds"] is not None else age
     match row["kind"]:
         case "session":
-            who, advice = f"session {row['name']} ({row['detail']})", f"select pg_terminate_backend({row['name']})"
+            who, advice = (
+                f"session {row['name']} ({row['detail']})",
+                f"in psql: select pg_terminate_backend({row['name']})",
+            )
         case "prepared":
-            who, advice = f"prepared transaction {row['name']}", f"commit or rollback prepared '{row['name']}'"
+            who, advice = (
+                f"prepared transaction {row['name']}",
+                f"in psql: commit prepared, or rollback prepared '{row['name']}'",
+            )
         case _:
             who = f"replication slot {row['name']}"
-            advice = f"start its consumer, or: select pg_drop_replication_slot('{row['name']}')"
+            advice = f"start its consumer; or, in psql: select pg_drop_replication_slot('{row['name']}')"
     return warning("xmin", f"{who} has kept dead rows for {age}", advice)
 
 
@@ -52,7 +58,7 @@ def judge_table(row: Row) -> Finding | None:
         return None
     cleaned = f"last cleaned {clock(row['vacuumed_at'])}" if row["vacuumed_at"] else "never cleaned"
     what = f"{row['name']} has {row['dead']} dead rows beside {row['live']} ({row['bytes'] // 2**20} MB, {cleaned})"
-    return warning("bloat", what, f"see xmin above; then: vacuum outbox.{row['name']}")
+    return warning("bloat", what, f"see xmin; then, in psql: vacuum outbox.{row['name']}")
 
 
 async def replication(patient: Patient) -> list[Finding]:

@@ -74,7 +74,7 @@ def test_a_broken_index_and_a_trigger_that_is_off_are_problems_and_their_remedie
     items = examine(desk)
     assert [item["level"] for item in items] == ["problem", "problem"]
     for item in items:
-        desk.stage.admin.execute(item["advice"].partition(";")[0].encode())
+        desk.stage.admin.execute(item["advice"].partition(";")[0].removeprefix("in psql: ").encode())
     assert found(desk) == []
 
 

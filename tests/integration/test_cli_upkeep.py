@@ -299,3 +299,33 @@ def test_a_role_without_the_right_is_told_so(desk: Desk) -> None:
     ):
         assert desk.run.refused(*arguments, code=5)["code"] == "not_permitted", arguments
     assert desk.run.json("audit")["items"] == []
+
+
+# ------------------------------------------------------------------------------------------------------ what is written
+
+
+def documented() -> list[tuple[str, str, str]]:
+    """The cells of the table of upkeep: command, state, what happens."""
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")
+    ]
+    (head,) = (row for row in rows if row[0] == "upkeep")
+    table = rows[rows.index(head) + 1 :][:3]
+    return [(row[0], state, cell) for row in table for state, cell in zip(head[1:], row[1:], strict=True)]
+
+
+@pytest.mark.parametrize(("command", "state", "cell"), documented())
+def test_upkeep_does_what_the_table_says(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, command: str, state: str, cell: str
+) -> None:
+    put = desk.put
+    if "ordering key" in command:
+        monkeypatch.setattr(desk, "put", lambda name, tool=KEYED: put(name, tool, ordering_key="k"))
+    seq = desk.in_state(state, "op")
+    before, history = desk.stage.state(seq), desk.stage.everything()
+    act = command.split("`")[1]
+    result = desk.run(act, "op", *WHY, *(("--yes",) if act == "redact" else ()), "--json")
+    assert result.code == (4 if cell == "refused" else 0), result
+    assert desk.stage.state(seq) == before
+    assert (desk.stage.everything() == history) is (cell == "refused")
