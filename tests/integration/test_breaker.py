@@ -7,7 +7,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.decide import Reason
 from outbox.outcome import Accepted, Answer, Mismatch, NotSent, Outcome, Receipt
 from outbox.receivers import Attempt
 from outbox.receivers.scripted import ScriptedReceiver, lost_answer
@@ -102,29 +101,6 @@ async def test_what_a_late_answer_says_of_later_looks_is_not_forgotten(database:
             for _ in range(3):
                 await reconciler.run_once()
         assert stage.state(seq) == "unknown"
-
-
-async def test_after_a_mismatch_a_person_may_still_say_that_there_was_no_effect(database: Database) -> None:
-    """What a slow look finds under our key is somebody else's: it must not force anybody to say "succeeded"."""
-    await register(database, configuration())
-    with Stage(database) as stage:
-        holder = stage.holder().taken()
-        seq = in_doubt(
-            stage,
-            holder,
-            "thing.keyed_and_looked_up",
-            causes=["mismatch"],
-            steps=["person"],
-            no_resends=[True],
-            reasons=[Reason.MISMATCH],
-        )
-        stage.witness(seq, "lookup", verdict="confirmed", attempt=1, external_id="w-1", source="reconciler")
-        stage.rows("update outbox.doubt set settle_at = outbox.now() - interval '1 hour'")
-        answer = stage.as_role("operator").execute(
-            "select outbox.resolve('acme', 'op', 1, 'rejected', null, 'ann', 'not in our account')"
-        )
-        assert answer.fetchall()
-        assert stage.state(seq) == "rejected"
 
 
 def test_a_revoked_permission_does_not_come_back_with_a_new_policy(database: Database) -> None:

@@ -249,6 +249,7 @@ begin
   update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, database_oid = outbox.database_oid(), era = era + 1,
     era_seq = coalesce((select max(i.seq) from outbox.intent i), 0);
   perform outbox.keep_feed_order();
+  perform setval('outbox.last_purge', 0); -- of another life: a restored cluster may count from before it
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
   return true;
@@ -566,9 +567,7 @@ CREATE FUNCTION outbox.place_of(p_seq bigint) RETURNS TABLE(receiver_id integer,
   where i.seq = p_seq $$;
 CREATE FUNCTION outbox.proven(p_seq bigint) RETURNS boolean
     LANGUAGE sql STABLE
-    AS $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or (e.verdict = 'confirmed'
-    and (e.kind = 'statement' or not (exists (select from outbox.attempt a where a.seq = p_seq and a.cause = 'mismatch')
-      or exists (select from outbox.evidence m where m.seq = p_seq and m.kind = 'late_answer' and starts_with(m.note, 'Mismatch'))))))) $$;
+    AS $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or e.verdict = 'confirmed')) $$;
 CREATE FUNCTION outbox.purge(p_after bigint, p_upto bigint, p_before timestamp with time zone, p_limit integer, p_by text) RETURNS TABLE(purged integer, kept integer, passed bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'

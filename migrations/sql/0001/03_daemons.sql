@@ -136,6 +136,7 @@ begin
   update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, database_oid = outbox.database_oid(), era = era + 1,
     era_seq = coalesce((select max(i.seq) from outbox.intent i), 0);
   perform outbox.keep_feed_order();
+  perform setval('outbox.last_purge', 0); -- of another life: a restored cluster may count from before it
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
   return true;
@@ -186,12 +187,9 @@ end $$;
 -- Whether everything has been done that the last failover asks for.
 create function outbox.swept() returns boolean language sql stable as $$ select n.swept_era = n.era from outbox.instance n $$;
 
--- Whether evidence shows the effect: a receipt, a person's word, or a record that carries our identity. After a mismatch a record under
--- our key is somebody else's.
+-- Whether evidence shows the effect: a receipt, or a record that carries our identity.
 create function outbox.proven(p_seq bigint) returns boolean language sql stable
-  as $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or (e.verdict = 'confirmed'
-    and (e.kind = 'statement' or not (exists (select from outbox.attempt a where a.seq = p_seq and a.cause = 'mismatch')
-      or exists (select from outbox.evidence m where m.seq = p_seq and m.kind = 'late_answer' and starts_with(m.note, 'Mismatch'))))))) $$;
+  as $$ select exists (select from outbox.evidence e where e.seq = p_seq and (e.kind = 'receipt' or e.verdict = 'confirmed')) $$;
 
 -- Record what was observed about an effect. Evidence is never a state, but nothing goes on as if it were not there:
 -- * executing: the attempt may still be recorded as succeeded or unknown, never as rejected or withdrawn (`late_receipt` marks the row
