@@ -143,9 +143,12 @@ class Lane:
 
     async def settle(self) -> None:
         """Wait until everything that was begun is recorded: for one step at a time, without `run`."""
+        heard = -1
         while self.flight.open:
-            await self.recorder.flush()
+            if len(self.recorder) in {heard, len(self.flight.open)}:  # all of them, or no more for a while
+                await self.recorder.flush()
             if self.flight.open:
+                heard = len(self.recorder)
                 await self._rest(boottime() + _SETTLE_SECONDS)
 
     # ---------------------------------------------------------------------------------------------------- its attempts

@@ -1,0 +1,81 @@
+"""What one operation costs where it can be counted exactly: statements, bytes of log, updates that touch no index."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from outbox.outcome import Answer, Outcome, Receipt
+from outbox.receivers import Attempt
+from outbox.receivers.scripted import ScriptedReceiver
+from tests.support.doubts import register
+from tests.support.postgres import Database
+from tests.support.relays import KEYED, registry, relay_on
+from tests.support.stage import Stage
+
+BATCH, BATCHES = 500, 8
+LOG_BYTES_MAX = 700
+# By time, not by operation.
+READ_NOW_AND_THEN = {"read_receivers", "read_tools", "circuits"}
+
+
+def answered(attempt: Attempt) -> Outcome:
+    """As a provider answers: its own id, in a little JSON."""
+    external_id = f"r-{attempt.seq:09d}"
+    return Receipt(answer=Answer(200), receipt=f'{{"id":"{external_id}"}}', external_id=external_id)
+
+
+@pytest.fixture
+async def stage(database: Database) -> AsyncIterator[Stage]:
+    await register(database, registry(KEYED, lanes=1, concurrency=BATCH))
+    with Stage(database) as stage:
+        for table in ("intent", "pending", "outcome"):
+            stage.admin.execute(f"alter table outbox.{table} set (autovacuum_enabled = off)".encode())
+        stage.rows(
+            """
+            insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)
+            select 'acme', 'op-' || n, %s, 'svc', a, outbox.intent_digest('acme', 'op-' || n, %s, null, null, a)
+            from generate_series(1, %s) n cross join lateral (select '{"n":' || n || '}' as a) x
+            """,
+            KEYED,
+            KEYED,
+            BATCH * BATCHES,
+        )
+        stage.rows("vacuum analyze outbox.pending")
+        yield stage
+
+
+async def drain(stage: Stage) -> list[str]:
+    """One round for each batch; the statements that ran in them."""
+    receiver = ScriptedReceiver([answered])
+    async with relay_on(stage.database, receiver, batch_max=BATCH, look_behind="60s") as relay:
+        await relay.take_lanes()
+        relay.store.ran.clear()
+        assert await relay.rounds(BATCHES) == BATCH * BATCHES
+        return [name for name in relay.store.ran if name not in READ_NOW_AND_THEN]
+
+
+async def test_a_full_batch_is_two_statements(stage: Stage) -> None:
+    assert await drain(stage) == ["begin_range", "end_operations"] * BATCHES
+
+
+async def test_an_operation_takes_so_many_bytes_of_log(stage: Stage) -> None:
+    """Without images of whole pages, which depend on the last checkpoint; with every index and every split."""
+    stage.admin.execute("create extension pg_walinspect")
+    # The first range of a new table is summarised, so each row raises its upper end; later ranges wait for a vacuum.
+    stage.rows("select brin_desummarize_range('outbox.outcome_ended_at', 0)")
+    before = stage.value("select pg_current_wal_insert_lsn()::text")
+    await drain(stage)
+    after = stage.value("select pg_current_wal_insert_lsn()::text")
+    stage.rows("select pg_switch_wal()")  # whole records only are read, and only from a flushed log
+    logged = stage.value("select sum(record_size)::bigint from pg_get_wal_stats(%s, %s)", before, after)
+    assert logged / (BATCH * BATCHES) <= LOG_BYTES_MAX
+
+
+async def test_no_update_of_an_open_row_touches_an_index(stage: Stage) -> None:
+    await drain(stage)
+    # Statistics of a connection are there when it has closed.
+    (row,) = stage.rows(
+        "select n_tup_upd as updated, n_tup_hot_upd as hot from pg_stat_user_tables"
+        " where schemaname = 'outbox' and relname = 'pending'"
+    )
+    assert row["hot"] == row["updated"] == BATCH * BATCHES
