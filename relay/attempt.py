@@ -60,7 +60,7 @@ async def attempt(bound: Bound, scene: Scene) -> Finished:
         outcome = await _deliver(request, scene.receiver, gate, terms.deadline_at)
         crashpoints.reach("after_answer")
     except Exception as error:  # noqa: BLE001 - the one edge: what nobody foresaw is ambiguous, and never a failure
-        emit("attempt_unforeseen", seq=bound.begun.seq, tool=bound.begun.tool, error=type(error).__name__)
+        emit("attempt_unforeseen", **bound.begun.names, error=type(error).__name__)
         outcome = Ambiguous(reason=f"unforeseen: {type(error).__name__}")
     return followed(bound, outcome, scene.jitter(), sent_key=key, wire_digest=digest)
 

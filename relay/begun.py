@@ -64,6 +64,12 @@ class Begun(NamedTuple):
         return self.seq, self.attempt
 
     @property
+    def names(self) -> dict[str, object]:
+        """What a log calls it."""
+        operation = {"tenant_id": self.tenant_id, "operation_id": self.operation_id}
+        return operation | {"tool": self.tool, "seq": self.seq}
+
+    @property
     def true_digest(self) -> bytes:
         """The digest of what would be executed, computed here and now."""
         return intent_digest(

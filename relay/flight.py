@@ -153,7 +153,7 @@ class Flight:
         bound = self._running.pop(worker, None)
         error = None if worker.cancelled() else worker.exception()
         if bound is not None and error is not None:
-            emit("attempt_unforeseen", seq=bound.begun.seq, tool=bound.begun.tool, error=type(error).__name__)
+            emit("attempt_unforeseen", **bound.begun.names, error=type(error).__name__)
             self._dropped(bound.begun)
         self.pump()
 
@@ -196,8 +196,7 @@ class Flight:
         emit(
             "attempt_failed",
             receiver=receiver,
-            tool=begun.tool,
-            seq=begun.seq,
+            **begun.names,
             attempt=begun.attempt,
             outcome=type(outcome).__name__,
             cause=finished.transition.cause,

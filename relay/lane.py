@@ -198,7 +198,7 @@ class Lane:
     def _alarm(self, finished: Finished) -> None:
         cause = finished.transition.cause or "none"
         self._shared.meters.count("alarms", cause=cause)
-        emit("alarm", cause=cause, receiver=self.holding.receiver, tool=finished.begun.tool, seq=finished.begun.seq)
+        emit("alarm", cause=cause, receiver=self.holding.receiver, **finished.begun.names)
 
     # ------------------------------------------------------------------------------------------------ what was recorded
 
@@ -223,7 +223,7 @@ class Lane:
     def abandoned(self, finished: Finished) -> None:
         """It could not be recorded at all: the sweep makes it unknown."""
         begun = finished.begun
-        emit("alarm", cause="unstorable", receiver=self.holding.receiver, tool=begun.tool, seq=begun.seq)
+        emit("alarm", cause="unstorable", receiver=self.holding.receiver, **begun.names)
         self._drop(begun)
 
     def _drop(self, begun: Begun) -> None:

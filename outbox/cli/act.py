@@ -1,6 +1,6 @@
 """resolve, retry, cancel: what a person decides, of one operation or of many, recorded with the user of the system."""
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -16,6 +16,9 @@ from outbox.inspect.twice import refusal_of
 from outbox.inspect.words import when
 from outbox.states import MAY_HIDE_EFFECT, TERMINAL
 from outbox.store import Store
+
+# A dry run of one retry ends as the retry would.
+EXIT_REFUSED: Final = 4
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what it would do, and change nothing.")
 
@@ -145,8 +148,8 @@ def retry_command(session: Session, operation_id: str | None, *, dry_run: bool, 
             raise Refused(f"Operation {name} may not be sent again: {refusal}.", hint=f"See: outbox why {name}")
         return await _retry(store, dossier)
 
-    do(session, name, deed)
-    return 0
+    done = do(session, name, deed)
+    return EXIT_REFUSED if dry_run and not done["allowed"] else 0
 
 
 def _unsafe(dossier: Dossier) -> str | None:
@@ -172,7 +175,8 @@ def _answer(dossier: Dossier, operation_id: str) -> dict[str, Any]:
     if twice.window_closes_at is not None:
         lines.append(f"A resend may begin until {when(twice.window_closes_at, dossier.now)}.")
     lines += [f"It rests on: {condition}." for condition in twice.conditions]
-    lines.append("A retry would do it." if twice.allowed else f"A retry is refused: {twice.refusal}.")
+    allowed = f"outbox retry {operation_id} is allowed."
+    lines.append(allowed if twice.allowed else f"A retry is refused: {twice.refusal}.")
     return {
         "state": dossier.state,
         "can_happen_twice": twice.answer,

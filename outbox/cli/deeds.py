@@ -19,8 +19,8 @@ Deed = Callable[[Store, Dossier], Awaitable[dict[str, Any]]]
 """Does it; answers with the state that follows, and with a `sentence` for people."""
 
 
-def do(session: Session, operation_id: str, deed: Deed) -> None:
-    """Find the operation, do it, and say what came of it. Refused for one that was purged: it never changes."""
+def do(session: Session, operation_id: str, deed: Deed) -> dict[str, Any]:
+    """Find the operation, do it, say what came of it, and return that. Refused for one that was purged."""
 
     async def job() -> dict[str, Any]:
         async with session.store(*ACTS) as store:
@@ -32,7 +32,9 @@ def do(session: Session, operation_id: str, deed: Deed) -> None:
             dossier = await read_dossier(store, found.seq)
             return {"tenant_id": found.tenant_id, "operation_id": operation_id} | await deed(store, dossier)
 
-    tell(session, session.run(job()))
+    done = session.run(job())
+    tell(session, done)
+    return done
 
 
 def tell(session: Session, result: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ def feed_command(session: Session, *, after: str | None, follow: bool, limit: in
       outbox feed --follow --json | while read -r end; do handle "$end"; done
     """  # noqa: D301
     if follow:
+        session.streaming = True
         session.run(_follow(session, after, limit))
         return
     items, bookmark = session.run(_read(session, after, limit))

@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, Final
+from typing import Any, Final, TextIO
 from uuid import UUID
 
 from rich.console import Console
@@ -23,10 +23,11 @@ from outbox.outcome import storable
 CELL_BYTES_MAX: Final = 10_000
 
 
-def write_json(document: Any) -> None:
-    """Print one JSON document; in lines on a terminal, in one line elsewhere."""
-    indent = 2 if sys.stdout.isatty() else None
-    sys.stdout.write(json.dumps(plain(document), ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
+def write_json(document: Any, stream: TextIO | None = None) -> None:
+    """Print one JSON document (on stdout); in lines on a terminal, in one line elsewhere."""
+    out = stream or sys.stdout
+    indent = 2 if out.isatty() else None
+    out.write(json.dumps(plain(document), ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
 
 
 def plain(value: Any) -> Any:

@@ -67,7 +67,7 @@ async def _document(session: Session, operation_id: str) -> dict[str, Any]:
 @click.argument("operation_id")
 def why_command(session: Session, operation_id: str) -> None:
     """
-    Explain one operation: what is known, what is not, what may happen next and when, and what decides it.
+    Explain one operation: what may happen next and when, what is known, what is not, and what decides it.
 
     At the end stands what the provider's support will ask for.
 
@@ -78,9 +78,9 @@ def why_command(session: Session, operation_id: str) -> None:
     """  # noqa: D301
     names, explanation = session.run(_explanation(session, operation_id))
     sections = {
+        "next": explanation.next,
         "known": explanation.known,
         "not_known": explanation.not_known,
-        "next": explanation.next,
         "contract": explanation.contract,
         "lane": explanation.lane,
         "reconciler": explanation.reconciler,

@@ -1,6 +1,7 @@
 """One run of the command line: what was asked for globally, where the database is, and how it ends."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ class Session:
     tenant: str | None = None
     as_json: bool = False
     debug: bool = False
+    # What stands on stdout is a stream of documents: an error is none of them, and goes to stderr.
+    streaming: bool = False
 
     def settings(self) -> Settings:
         """The settings of the file, the environment and nothing else."""
@@ -96,7 +99,7 @@ def fail(session: Session, code: str, message: str, hint: str | None = None, pro
             error["problems"] = [
                 {"place": problem.place, "message": problem.message, "code": problem.code} for problem in listed
             ]
-        output.write_json({"error": error})
+        output.write_json({"error": error}, sys.stderr if session.streaming else sys.stdout)
         return
     if listed:
         count = f"{len(listed)} problems" if len(listed) > 1 else "one problem"

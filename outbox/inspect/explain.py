@@ -1,10 +1,11 @@
 """One operation in sentences: what is known, what is not, what may happen next, and who says so."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
-from outbox.contract import Wiring
+from outbox.contract import Key, Wiring
 from outbox.decide import (
     Person,
     liveness_bound,
@@ -20,7 +21,12 @@ from outbox.inspect.ahead import next_of
 from outbox.inspect.clauses import contract_lines
 from outbox.inspect.dossier import Daemons, Dossier, Row
 from outbox.inspect.words import NO_RESEND, clock, in_words, when
+from outbox.outcome import storable
 from outbox.states import TERMINAL, Cause, State
+
+# Of more attempts the first and the latest are told, the others counted.
+ATTEMPTS_MAX: Final = 5
+ARGUMENTS_BYTES_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +63,33 @@ def _known(dossier: Dossier) -> Iterator[str]:
     on = f" on {row['resource']}" if row["resource"] else ""
     who = f"{row['principal_id']} of tenant {row['tenant_id']}"
     yield f"{who} asked for {row['tool']}{on} at {clock(row['created_at'])}."
+    if row["arguments"] is not None:
+        yield f"Its arguments are {storable(row['arguments'], ARGUMENTS_BYTES_MAX)}."
     yield _permission(dossier)
     yield _state(dossier)
-    for attempt in dossier.attempts:
-        yield f"Attempt {attempt['attempt']} began at {_date(attempt['started_at'])} and ended: {attempt['cause']}."
+    yield from _attempts(dossier)
     quiet = [
         f"{row[name]} {words}" for name, words in (("throttled", "throttled"), ("not_sent", "never left")) if row[name]
     ]
     if quiet:
         yield f"Of its attempts, {' and '.join(quiet)}: these had no effect."
+    if row["not_sent"] and dossier.state not in TERMINAL:
+        yield "Why nothing left is in the relay's log: `reason` of its events attempt_failed. See also: outbox doctor."
     if dossier.evidence:
         yield f"The latest observation: {_observation(dossier.evidence[-1])}."
+
+
+def _attempts(dossier: Dossier) -> Iterator[str]:
+    """The first and the latest attempts; when there were many, those between are counted by how they ended."""
+    many = len(dossier.attempts) > ATTEMPTS_MAX
+    between = dossier.attempts[1 : 1 - ATTEMPTS_MAX] if many else ()
+    for number, attempt in enumerate(dossier.attempts):
+        if many and number == 1:
+            causes = Counter(row["cause"] for row in between).most_common()
+            ends = ", ".join(f"{cause} ({count})" for cause, count in causes)
+            yield f"{len(between)} more attempts followed, and ended: {ends}."
+        if not 1 <= number <= len(between):
+            yield f"Attempt {attempt['attempt']} began at {_date(attempt['started_at'])} and ended: {attempt['cause']}."
 
 
 def _permission(dossier: Dossier) -> str:
@@ -80,7 +102,7 @@ def _permission(dossier: Dossier) -> str:
         return f"{said}: {last['reason']}." if last["reason"] else f"{said}."
     if dossier.state is State.PROPOSED:
         return f"Nobody has permitted it yet; its digest is {row['digest'].hex()}."
-    return f"The right to insert was the permission ({row['written_by']}, {version}{until})."
+    return f"No approval was needed: {row['written_by']} may insert it ({version}{until})."
 
 
 def _state(dossier: Dossier) -> str:
@@ -154,7 +176,10 @@ def _next(dossier: Dossier) -> Iterator[str]:
         yield "Nothing: a terminal state never changes."
         return
     at = f" at {when(step.at, dossier.now)}" if step.at else ""
-    yield f"Next: {step.step}{at}, since {step.reason}."
+    if step.step == "person":
+        yield f"A person must decide, because {step.reason}."
+    else:
+        yield f"Next: {step.step}{at}, since {step.reason}."
     if dossier.is_unknown and dossier.wiring is not None:
         yield from _in_doubt(dossier, dossier.wiring)
     if dossier.behind:
@@ -232,15 +257,18 @@ def _reconciler(dossier: Dossier) -> Iterator[str]:
 def _living(daemons: Daemons, kind: str, dossier: Dossier) -> str:
     seen = f"; the last sign of one is from {when(daemons.seen_at, dossier.now)}" if daemons.seen_at else ""
     if not daemons.living:
-        return f"No {kind} lives{seen}. Start one: outbox {kind}."
+        return f"No {kind} is running{seen}. Start one: outbox {kind}."
     if daemons.living == 1:
-        return f"One {kind} that serves it lives{seen}."
-    return f"{daemons.living} {kind}s that serve it live{seen}."
+        return f"One {kind} that serves it is running{seen}."
+    return f"{daemons.living} {kind}s that serve it are running{seen}."
 
 
 def support_lines(dossier: Dossier) -> Iterator[str]:
     """What the provider's support will ask for: the key, and of each attempt its times, host, status and request id."""
-    if dossier.row["sent_key"] is not None:
+    if dossier.wiring is not None and not isinstance(dossier.wiring.contract.key, Key):
+        if dossier.attempts or dossier.state is State.EXECUTING:
+            yield f"No key was sent; the request carried Outbox-Operation: {dossier.row['operation_id']}."
+    elif dossier.row["sent_key"] is not None:
         yield f"Key: {dossier.row['sent_key']}."
     for attempt in dossier.attempts:
         facts = {"host": attempt["peer"], "status": attempt["status"], "request id": attempt["request_id"]}

@@ -40,7 +40,7 @@ def may_it_happen_twice(dossier: Dossier) -> Twice:
     if dossier.is_unknown and dossier.wiring is not None:
         refusal = refusal_of(dossier)
         # Without a key there is no window that could close.
-        has_window = refusal != NO_RESEND[NoResend.NO_KEY]
+        has_window = refusal not in {NO_RESEND[NoResend.NO_KEY], NO_RESEND[NoResend.PERMISSION_GONE]}
         closes = window_closes_at(dossier.facts, dossier.wiring, dossier.in_force) if has_window else None
         answer, reason = _in_doubt(dossier, refusal, closes)
     else:
@@ -62,6 +62,8 @@ def refusal_of(dossier: Dossier) -> str | None:
 
 
 def _in_doubt(dossier: Dossier, refusal: str | None, closes: datetime | None) -> tuple[Answer, str]:
+    if refusal == NO_RESEND[NoResend.PERMISSION_GONE]:
+        return "no", f"nothing may be sent: {refusal}"
     if refusal is not None:
         return "yes", f"the first attempt may have had its effect, and {refusal}"
     if dossier.guarantee is not None and dossier.guarantee.promise is Promise.GUARDED:

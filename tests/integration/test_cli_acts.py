@@ -76,9 +76,9 @@ def test_a_command_does_what_the_table_says(desk: Desk, command: str, state: str
 def test_a_dry_run_of_a_retry_answers_in_every_state_and_changes_nothing(desk: Desk, state: str) -> None:
     desk.in_state(state, "op")
     history = desk.stage.everything()
-    answer = desk.run.json("retry", "op", "--dry-run")
-    assert desk.stage.everything() == history
     allowed = {(command, column): cell for command, column, cell in documented()}["`retry`", state] != "refused"
+    answer = desk.run.json("retry", "op", "--dry-run", code=0 if allowed else 4)
+    assert desk.stage.everything() == history
     assert answer["allowed"] is allowed
     assert (answer["refusal"] is None) is allowed
     assert answer["can_happen_twice"] in {"no", "not while the conditions hold", "yes, harmlessly", "yes"}
@@ -208,7 +208,7 @@ def test_a_retry_past_the_window_is_refused_and_says_so(desk: Desk) -> None:
     desk.clock.advance(86_400 - 150)
     error = desk.run.refused("retry", "op", code=4)
     assert "the window is closed" in error["message"]
-    closed = desk.run.json("retry", "op", "--dry-run")
+    closed = desk.run.json("retry", "op", "--dry-run", code=4)
     assert (closed["can_happen_twice"], closed["window_left_seconds"]) == ("yes", 0)
     assert "window is closed" in closed["refusal"]
 
@@ -218,6 +218,10 @@ def test_a_retry_is_refused_once_the_permission_is_withdrawn(desk: Desk) -> None
     assert desk.run("revoke", "op", "--reason", "changed her mind").code == 0
     error = desk.run.refused("retry", "op", code=4)
     assert "permission" in error["message"]
+    words = desk.run("retry", "op", "--dry-run")
+    assert words.code == 4
+    assert words.out.startswith("Can op happen twice? No: nothing may be sent: its permission")
+    assert "A resend may begin" not in words.out
 
 
 def test_a_dry_run_names_the_guarantee_and_what_it_rests_on(desk: Desk) -> None:

@@ -197,7 +197,7 @@ def test_why_says_who_holds_the_lane_and_whether_a_reconciler_lives(desk: Desk) 
     assert "is held by" in why["lane"][0]
     assert f"fence {desk.holder.fence}" in why["lane"][0]
     assert "last renewed at" in why["lane"][0]
-    assert why["reconciler"] == ["No reconciler lives. Start one: outbox reconciler."]
+    assert why["reconciler"] == ["No reconciler is running. Start one: outbox reconciler."]
     desk.database.rows(
         "insert into outbox.member (member_id, kind, host, pid, version, seen_at)"
         " values (gen_random_uuid(), 'reconciler', 'h', 1, '1', outbox.now()),"
@@ -205,7 +205,7 @@ def test_why_says_who_holds_the_lane_and_whether_a_reconciler_lives(desk: Desk) 
         desk.holder.owner,
     )
     why = desk.run.json("why", "op")
-    assert why["reconciler"][0].startswith("One reconciler that serves it lives")
+    assert why["reconciler"][0].startswith("One reconciler that serves it is running")
     assert "held by the relay 4711 on relay-host" in why["lane"][0]
     desk.holder.give_back()
     assert "is held by nobody" in desk.run.json("why", "op")["lane"][0]

@@ -42,10 +42,10 @@ class CommandLine:
             code = main(["--config", str(self.config), *arguments])
         return Result(code, out.getvalue(), err.getvalue())
 
-    def json(self, *arguments: str) -> Any:
-        """Run one that must end well, with --json."""
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """Run one that must end with this exit code, with --json; returns what it prints."""
         result = self(*arguments, "--json")
-        assert result.code == 0, result
+        assert result.code == code, result
         return result.json
 
     def refused(self, *arguments: str, code: int) -> Any:

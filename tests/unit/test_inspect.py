@@ -32,7 +32,9 @@ def wiring(**contract: Any) -> Wiring:
 
 BEGUN = NOW - timedelta(minutes=1)
 ROW: Mapping[str, Any] = {
-    **dict.fromkeys(("resource", "permission_until", "external_id", "decided_by", "reason", "lane_renewed_at")),
+    **dict.fromkeys(
+        ("resource", "arguments", "permission_until", "external_id", "decided_by", "reason", "lane_renewed_at")
+    ),
     **dict.fromkeys(("holder_host", "doubt_at", "settle_at", "last_read_at", "cause", "sent_key")),
     **dict.fromkeys(("accepted", "mismatch", "no_resend", "needs_person", "lane_held", "being_looked_at"), False),
     **dict.fromkeys(("created_at", "begun_at", "first_sent_at", "last_exposed_at", "unresolved_at"), BEGUN),
