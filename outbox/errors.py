@@ -69,7 +69,8 @@ class OutboxError(Exception):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
+        stop = "" if self.message.endswith((".", "!", "?", ":")) else "."
+        return f"{self.message}{stop} {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle calls the class with `args`, which hold the finished message and not what the subclass was made from.
@@ -260,6 +261,13 @@ class SchemaMismatch(DatabaseError):
     """The schema is not one that this program knows."""
 
     code = "schema_mismatch"
+
+
+# What to look at when a first connection fails.
+RUNNING = (
+    "Is PostgreSQL running there? The address is OUTBOX_DATABASE__DSN, else [database] dsn of the file, else that of"
+    " outbox dev."
+)
 
 
 class DatabaseUnavailable(DatabaseError):

@@ -31,7 +31,7 @@ from psycopg import errors as pg
 from psycopg import sql as composing
 
 from outbox import crashpoints
-from outbox.errors import ConfigError, DatabaseUnavailable, NotPermitted, Problem, SchemaMismatch
+from outbox.errors import RUNNING, ConfigError, DatabaseUnavailable, NotPermitted, Problem, SchemaMismatch
 from outbox.schema import SCHEMA_VERSION
 
 VERSION_TABLE = "alembic_version"
@@ -111,7 +111,7 @@ def upgrade(dsn: str, *, roles: bool = True, rls: bool | None = None) -> Report:
         rls = was_on if rls is None else rls
         _secure(engine, on=rls)
     except sqlalchemy.exc.OperationalError as error:
-        raise DatabaseUnavailable(f"cannot reach the database: {_first_line(error)}") from None
+        raise DatabaseUnavailable(f"Cannot reach the database: {_first_line(error)}", hint=RUNNING) from None
     finally:
         engine.dispose()
     return Report(before, after, roles, rls)
@@ -126,13 +126,18 @@ def pending_revisions(dsn: str) -> list[str]:
             exists = connection.exec_driver_sql("select to_regclass('outbox.alembic_version') is not null").scalar_one()
             current = _revision(connection) if exists else None
     except sqlalchemy.exc.OperationalError as error:
-        raise DatabaseUnavailable(f"cannot reach the database: {_first_line(error)}") from None
+        raise DatabaseUnavailable(f"Cannot reach the database: {_first_line(error)}", hint=RUNNING) from None
     finally:
         engine.dispose()
     config = _config()
     _refuse_unknown(config, current)
     scripts = ScriptDirectory.from_config(config)
     return [script.revision for script in reversed(list(scripts.iterate_revisions("head", current or "base")))]
+
+
+def newest_revision() -> str:
+    """The revision that `upgrade` leads to."""
+    return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
 def sql_text(*, rls: bool = False) -> str:

@@ -24,6 +24,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from outbox import sql
 from outbox.arrays import literals
 from outbox.errors import (
+    RUNNING,
     DatabaseError,
     DatabaseUnavailable,
     FeedReset,
@@ -106,6 +107,8 @@ class Store:
         try:
             async with asyncio.timeout(_OPEN_SECONDS_MAX):
                 await self._try_connection()
+        except DatabaseUnavailable as error:
+            raise DatabaseUnavailable(f"Cannot reach the database: {error.message}", hint=RUNNING) from None
         except TimeoutError:
             raise DatabaseUnavailable(f"The database did not answer within {_OPEN_SECONDS_MAX} s.") from None
         await self._pool.open()

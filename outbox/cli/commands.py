@@ -49,7 +49,6 @@ def global_options() -> list[click.Parameter]:
             expose_value=False,
             callback=_store("debug"),
             help="Print tracebacks.",
-            hidden=True,
         ),
     ]
 

@@ -2,7 +2,7 @@
 
 import sys
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,11 +14,14 @@ from outbox.duration import parse_duration
 from outbox.inspect import Dossier
 from outbox.store import Store
 
+DIGEST_BYTES: Final = 32
+
 
 @act("approve")
 @click.argument("operation_id")
 @click.option(
-    "--digest", help="The digest of what you have read (outbox show). Without it you are asked, on a terminal."
+    "--digest",
+    help="The digest (64 digits) that outbox show names. Without it you are asked, on a terminal.",
 )
 @click.option(
     "--expires-in", help='How long the permission holds, such as "1h".  [default: as long as the intent says]'
@@ -34,7 +37,7 @@ def approve_command(
 
     \b
     Example:
-      outbox approve order-17 --digest 9f86d081884c7d65... --expires-in 1h --reason "within budget"
+      outbox approve order-17 --digest 9f86d081884c7d65(all 64 digits) --expires-in 1h --reason "within budget"
     """  # noqa: D301
     seconds = _seconds(expires_in)
     wanted = _digest(digest)
@@ -92,9 +95,12 @@ def _digest(text: str | None) -> bytes | None:
     if text is None:
         return None
     try:
-        return bytes.fromhex(text)
+        digest = bytes.fromhex(text)
     except ValueError:
-        raise click.BadParameter("a digest is 64 hexadecimal digits", param_hint="--digest") from None
+        digest = b""
+    if len(digest) != DIGEST_BYTES:
+        raise click.BadParameter("a digest is 64 hexadecimal digits: see outbox show", param_hint="--digest")
+    return digest
 
 
 def _confirmed(session: Session, dossier: Dossier) -> bytes:

@@ -108,7 +108,12 @@ def migrate_command(session: Session, *, check: bool, as_sql: bool, no_roles: bo
     if check:
         if pending := migrate.pending_revisions(dsn):
             raise SchemaMismatch(f"The schema lacks {', '.join(pending)}.", hint="Run: outbox migrate")
-        _tell(session, {"before": None, "after": None, "pending": []}, "The schema is the newest one.")
+        newest = migrate.newest_revision()
+        _tell(
+            session,
+            {"before": newest, "after": newest, "pending": []},
+            f"The schema is the newest one: {newest}.",
+        )
         return
     report = migrate.upgrade(dsn, roles=not no_roles, rls=rls)
     document: dict[str, Any] = {

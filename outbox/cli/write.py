@@ -9,7 +9,7 @@ import click
 from outbox.cli.commands import act
 from outbox.cli.output import write_facts, write_json
 from outbox.cli.session import Session
-from outbox.errors import DatabaseUnavailable, InvalidIntent
+from outbox.errors import RUNNING, DatabaseUnavailable, InvalidIntent
 
 # More than an intent may have; what is larger is refused before it is read whole.
 ARGUMENTS_CHARS_MAX: Final = 1_000_000
@@ -60,7 +60,8 @@ def put_command(session: Session, *, principal: str, operation_id: str | None, *
         with psycopg.connect(dsn, connect_timeout=10, prepare_threshold=None) as connection:
             operation = writer.put(connection, intent)
     except psycopg.OperationalError as error:
-        raise DatabaseUnavailable(f"cannot reach the database: {str(error).strip().splitlines()[0]}") from None
+        first_line = str(error).strip().splitlines()[0]
+        raise DatabaseUnavailable(f"Cannot reach the database: {first_line}", hint=RUNNING) from None
     names = "tenant_id operation_id tool state cause attempt receipt external_id created created_at ended_at purged"
     document = {name: getattr(operation, name) for name in names.split()}
     if session.as_json:

@@ -292,7 +292,7 @@ def test_what_is_not_there_is_not_found_for_every_act(desk: Desk) -> None:
         ("retry", "no"),
         ("cancel", "no"),
         ("revoke", "no"),
-        ("approve", "no", "--digest", "00"),
+        ("approve", "no", "--digest", "00" * 32),
         ("resolve", "no", "--succeeded", "--evidence", "x"),
     ):
         assert desk.run.refused(*arguments, code=3)["code"] == "not_found"
