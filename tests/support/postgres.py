@@ -84,7 +84,7 @@ class Cluster:
         origin = template.name if template else "template0"
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(
-                # Copying files is four times faster than writing the template to the log, which would be for its safety.
+                # Copying files is four times faster than writing all of the template to the log.
                 sql.SQL("create database {} template {} strategy file_copy").format(
                     sql.Identifier(made.name), sql.Identifier(origin)
                 )
