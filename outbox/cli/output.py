@@ -9,18 +9,22 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from textwrap import fill
 from typing import Any, Final, TextIO
 from uuid import UUID
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from outbox.decide import FOREVER
-from outbox.inspect.words import clock
+from outbox.inspect.words import span
 from outbox.outcome import storable
 
 CELL_BYTES_MAX: Final = 10_000
+# Columns of sentences.
+PROSE: Final = frozenset({"why", "blocked_by", "reason", "problem", "found", "what to do"})
+GAP: Final = "  "
 
 
 def write_json(document: Any, stream: TextIO | None = None) -> None:
@@ -71,12 +75,40 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty:
     if not rows:
         say(empty)
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(clock(cell) if isinstance(cell, datetime) else safe(cell)) for cell in row))
-    Console().print(table)
+    now = datetime.now(UTC)
+    said = [number for number in range(len(columns)) if any(row[number] not in (None, "") for row in rows)]
+    cells = [[_cell(row[number], now) for number in said] for row in rows]
+    _print_table([columns[number] for number in said], cells)
+
+
+def _print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Whatever the width, no id is folded or cut: sentences stand below their row if they have no room beside it."""
+    widths = [max(map(cell_len, (name, *cells))) for name, cells in zip(names, zip(*rows, strict=True), strict=True)]
+    console = Console(highlight=False, soft_wrap=True)
+    too_wide = sum(widths) + len(GAP) * (len(widths) - 1) > console.width
+    below = {number for number, name in enumerate(names) if too_wide and name in PROSE}
+    beside = [number for number in range(len(names)) if number not in below]
+
+    def line(cells: Sequence[str]) -> str:
+        return GAP.join(set_cell_size(cells[number], widths[number]) for number in beside).rstrip()
+
+    console.print(Text(line(names), style="bold"))
+    for cells in rows:
+        console.print(Text(line(cells)))
+        for number in sorted(below):
+            if cells[number]:
+                text = f"{names[number]}: {cells[number]}"
+                filled = fill(text, console.width, initial_indent="    ", subsequent_indent="    ")
+                console.print(Text(filled, style="dim"))
+
+
+def _cell(value: Any, now: datetime) -> str:
+    if not isinstance(value, datetime):
+        return safe(value)
+    if value == FOREVER:
+        return "for ever"
+    seconds = (value - now).total_seconds()
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
 
 
 def write_facts(facts: Mapping[str, Any]) -> None:

@@ -146,7 +146,7 @@ def _is_late(row: Row) -> bool:
 
 def _blocked_by(row: Row) -> str | None:
     if row["needs_person"]:
-        return "a person must decide: outbox why"
+        return f"a person must decide: outbox why {row['operation_id']}"
     sends = row["step"] == "resend"
     if sends and row["paused"]:
         return f"{row['paused']} is paused"

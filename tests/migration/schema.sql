@@ -426,7 +426,9 @@ begin
   select p.* into held from outbox.place_of(the_seq) w join outbox.pending p
     on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = the_seq for no key update of p;
   if not found then
-    raise exception 'operation % of tenant % has ended', p_operation_id, p_tenant_id
+    raise exception 'operation % of tenant % has ended%', p_operation_id, p_tenant_id,
+        coalesce((select format(': %s at %s', o.state, to_char(o.ended_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'))
+          from outbox.outcome o where o.seq = the_seq), '')
       using errcode = 'OB409', hint = 'Terminal operations never change. See: outbox show ' || p_operation_id;
   end if;
   return held;
@@ -908,13 +910,16 @@ begin
     perform outbox.record_act('retry', p_tenant_id || ' ' || p_operation_id, p_by, 'the back-off was ended');
     return 'authorized';
   elsif held.state <> 'unknown' then
-    raise exception 'operation % is %', p_operation_id, held.state using errcode = 'OB409';
+    raise exception 'operation % is %', p_operation_id, held.state using errcode = 'OB409', hint = case held.state
+      when 'executing' then 'An attempt runs. Wait for it: outbox why ' else 'Nobody has permitted it yet. See: outbox approve ' end || p_operation_id;
   elsif outbox.proven(held.seq) then
     raise exception 'a receipt exists for operation %', p_operation_id using errcode = 'OB409', hint = 'See: outbox show ' || p_operation_id;
   elsif held.policy_version <> t.policy_version then
-    raise exception 'operation % was permitted under another policy; it may not be sent again', p_operation_id using errcode = 'OB409';
+    raise exception 'operation % was permitted under another policy; it may not be sent again', p_operation_id using errcode = 'OB409',
+      hint = 'Find out what happened, then: outbox resolve ' || p_operation_id;
   elsif held.expires_at <= outbox.now() then
-    raise exception 'the permission of operation % has ended; it may not be sent again', p_operation_id using errcode = 'OB409';
+    raise exception 'the permission of operation % has ended; it may not be sent again', p_operation_id using errcode = 'OB409',
+      hint = 'Find out what happened, then: outbox resolve ' || p_operation_id;
   elsif not (t.repeat_safe or outbox.resend_open(held, t)) then
     raise exception 'the window of operation % is closed: the receiver may execute the same key again', p_operation_id
       using errcode = 'OB409', hint = 'Find out what happened, then: outbox resolve ' || p_operation_id;

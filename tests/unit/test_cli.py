@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +17,7 @@ import pytest
 import outbox.cli
 from outbox import errors
 from outbox.cli import COMMANDS, cli, main
-from outbox.cli.output import plain, safe
+from outbox.cli.output import plain, safe, write_table
 from outbox.cli.session import Session, exit_code_of
 from outbox.decide import FOREVER
 from outbox.settings import load_configuration
@@ -387,3 +389,19 @@ def test_the_documented_exit_codes_are_those_of_the_code() -> None:
     }
     assert documented == {"0", "1", "2", "3", "4", "5", "6", "130"}
     assert "1 is a fault" in (outbox.cli.__doc__ or "")
+
+
+@pytest.mark.parametrize("width", [40, 80, 300])
+def test_a_table_on_a_terminal_folds_no_id_and_has_no_empty_column(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "order-17/0b0e3f0e-5b1c-4a39-9a55-6a4f2f6f9d2e"
+    since = datetime.now(UTC) - timedelta(minutes=3)
+    row = (name, "unknown", since, None, "the receiver cannot be asked, and nothing may be sent again")
+    write_table(("operation_id", "state", "since", "at", "why"), [row], empty="")
+    head, first, *below = [re.sub(r"\x1b\[\d+m", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert head.split() == ["operation_id", "state", "since", *([] if below else ["why"])]
+    assert first.startswith(f"{name}  unknown  3 min ago")
+    assert " ".join(" ".join([first, *below]).split()).endswith(row[-1])
