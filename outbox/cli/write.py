@@ -9,7 +9,8 @@ import click
 from outbox.cli.commands import act
 from outbox.cli.output import write_facts, write_json
 from outbox.cli.session import Session
-from outbox.errors import RUNNING, DatabaseUnavailable, InvalidIntent
+from outbox.errors import RUNNING, DatabaseUnavailable, InvalidIntent, NotPermitted, UnknownTool
+from outbox.settings.problems import did_you_mean
 
 # More than an intent may have; what is larger is refused before it is read whole.
 ARGUMENTS_CHARS_MAX: Final = 1_000_000
@@ -59,6 +60,9 @@ def put_command(session: Session, *, principal: str, operation_id: str | None, *
     try:
         with psycopg.connect(dsn, connect_timeout=10, prepare_threshold=None) as connection:
             operation = writer.put(connection, intent)
+    except UnknownTool as error:
+        known = session.run(_tools(session))
+        raise UnknownTool(f"Unknown tool {intent.tool!r}{did_you_mean(intent.tool, known)}.", hint=error.hint) from None
     except psycopg.OperationalError as error:
         first_line = str(error).strip().splitlines()[0]
         raise DatabaseUnavailable(f"Cannot reach the database: {first_line}", hint=RUNNING) from None
@@ -68,6 +72,15 @@ def put_command(session: Session, *, principal: str, operation_id: str | None, *
         write_json(document)
     else:
         write_facts(document)
+
+
+async def _tools(session: Session) -> list[str]:
+    """The names to choose from; none for a role that may write and not read."""
+    try:
+        async with session.store("registry") as store:
+            return [tool["name"] for tool in await store.dicts("read_tools")]
+    except NotPermitted:
+        return []
 
 
 def _arguments(given: str | None) -> str | None:

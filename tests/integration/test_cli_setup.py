@@ -90,6 +90,9 @@ def test_an_unknown_tool_is_not_found_and_the_hint_says_how_to_register_it(run: 
     error = run.refused("put", "--tenant", "t", "--principal", "p", "--tool", "no.such", code=3)
     assert error["code"] == "unknown_tool"
     assert "outbox apply" in error["hint"]
+    run("apply")
+    error = run.refused("put", "--tenant", "t", "--principal", "p", "--tool", "mail.sent", code=3)
+    assert "did you mean 'mail.send'?" in error["message"]
 
 
 def test_put_makes_an_id_and_the_same_id_answers_with_the_same_operation(run: CommandLine) -> None:
