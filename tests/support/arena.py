@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from psycopg.rows import class_row
@@ -27,6 +27,9 @@ from tests.support.eventually import eventually
 from tests.support.kinds import KINDS, Kind, configuration, document
 from tests.support.merchant import READ_TOKEN, WRITE_TOKEN, Merchant
 from tests.support.postgres import Database
+
+if TYPE_CHECKING:
+    import psycopg
 
 # How long anything may take that ends by itself: leases, settle times and back-offs are a few seconds in all.
 HEAL_SECONDS_MAX: Final = 45.0
@@ -113,12 +116,13 @@ class Arena:
         self._outbox = Outbox(tenant_id="acme", principal_id="shop")
         folder.mkdir(parents=True, exist_ok=True)
         asyncio.run(register(database, config or configuration(merchant.url, self.receivers)))
-        self._reading = database.connect()
+        self._read: psycopg.Connection[Any] | None = None
 
     def close(self) -> None:
         """End everything that was started."""
         self.programs.stop()
-        self._reading.close()
+        if self._read is not None:
+            self._read.close()
 
     # -------------------------------------------------------------------------------------------------------- programs
 
@@ -214,6 +218,13 @@ class Arena:
         return [one for name in self.receivers for one in self.put(name, number, fault=fault, seconds=seconds)]
 
     # ---------------------------------------------------------------------------------------------------------- looking
+
+    @property
+    def _reading(self) -> "psycopg.Connection[Any]":
+        """The connection that looks; another one after the database was away."""
+        if self._read is None or self._read.closed or self._read.broken:
+            self._read = self.database.connect()
+        return self._read
 
     def operations(self) -> dict[str, Operation]:
         """Every operation by id."""
