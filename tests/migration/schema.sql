@@ -444,12 +444,27 @@ exception when lock_not_available then
   raise exception 'a transaction that has written an intent stays open' using errcode = 'OB409',
     hint = 'A tool is moved or removed when no such transaction is open. Try again.';
 end $$;
-CREATE FUNCTION outbox.lp(v text) RETURNS bytea
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE WHEN (v IS NULL) THEN int4send('-1'::integer) ELSE (int4send(octet_length(convert_to(v, 'UTF8'::name))) || convert_to(v, 'UTF8'::name)) END;
 CREATE FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text DEFAULT NULL::text, body bytea DEFAULT NULL::bytea) RETURNS bytea
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN sha256((((((((decode('6f7574626f782f3100'::text, 'hex'::text) || outbox.lp(tenant_id)) || outbox.lp(operation_id)) || outbox.lp(tool)) || outbox.lp(resource)) || outbox.lp(expected_version)) || outbox.lp(arguments)) || CASE WHEN (body IS NULL) THEN '\x'::bytea ELSE ((outbox.lp(content_type) || int4send(octet_length(body))) || body) END));
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+  field pg_catalog.text;
+  bytes pg_catalog.bytea;
+  encoded pg_catalog.bytea := pg_catalog.decode('6f7574626f782f3100', 'hex'); -- no backslash: a session may read it otherwise
+begin
+  foreach field in array array[tenant_id, operation_id, tool, resource, expected_version, arguments] loop
+    bytes := pg_catalog.convert_to(field, 'UTF8');
+    encoded := pg_catalog.byteacat(encoded, case when field is null then pg_catalog.int4send(-1)
+      else pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(bytes)), bytes) end);
+  end loop;
+  if body is not null then
+    bytes := pg_catalog.convert_to(content_type, 'UTF8');
+    encoded := pg_catalog.byteacat(encoded, case when content_type is null then pg_catalog.int4send(-1)
+      else pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(bytes)), bytes) end);
+    encoded := pg_catalog.byteacat(encoded, pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(body)), body));
+  end if;
+  return pg_catalog.sha256(encoded);
+end $$;
 CREATE FUNCTION outbox.keep_feed_order() RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -475,6 +490,9 @@ CREATE FUNCTION outbox.ordering_hash(tenant_id text, key text) RETURNS bigint
 CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (((CASE WHEN (tenant_lanes IS NULL) THEN outbox.ordering_hash(tenant_id, key) ELSE hashtextextended(tenant_id, (1 + ((outbox.ordering_hash(tenant_id, key) & '9223372036854775807'::bigint) % (tenant_lanes)::bigint))) END & '9223372036854775807'::bigint) % (lanes)::bigint))::integer;
+CREATE FUNCTION outbox.lp(v text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN (v IS NULL) THEN int4send('-1'::integer) ELSE (int4send(octet_length(convert_to(v, 'UTF8'::name))) || convert_to(v, 'UTF8'::name)) END;
 CREATE FUNCTION outbox.now() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     RETURN clock_timestamp();
@@ -523,7 +541,6 @@ CREATE FUNCTION outbox.place() RETURNS trigger
     AS $$
 declare
   placed bigint;
-  written bigint;
   fault record;
 begin
   -- Above READ COMMITTED the snapshot may be older than a purge: its tombstones are invisible, and an old id would have a second effect.
@@ -531,23 +548,16 @@ begin
      and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.last_purge s), pg_current_snapshot()) then
     raise exception 'operations were purged since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
   end if;
-  with made as (
-    insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
+  insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes), n.seq,
            (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
     join outbox.tool t on t.name = n.tool
     join outbox.receiver r on r.receiver_id = t.receiver_id
-    where not exists (select from outbox.tombstone s where s.tenant_id = n.tenant_id and s.operation_id = n.operation_id)
-    returning receiver_id, lane
-  ), rung as (
-    select pg_notify(l.bell, l.receiver_id || '/' || l.lane)
-    from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
-    where l.idle and l.bell is not null and exists (select from made m where m.receiver_id = l.receiver_id and m.lane = l.lane)
-  )
-  select (select count(*) from made), (select count(*) from inserted), (select count(*) from rung) into placed, written;
-  if placed <> written then
+    where not exists (select from outbox.tombstone s where s.tenant_id = n.tenant_id and s.operation_id = n.operation_id);
+  get diagnostics placed = row_count;
+  if placed <> (select count(*) from inserted) then
     select n.tenant_id, n.operation_id, n.tool, s.operation_id is not null as purged into fault
     from inserted n left join outbox.tool t on t.name = n.tool
     left join outbox.tombstone s on s.tenant_id = n.tenant_id and s.operation_id = n.operation_id
@@ -558,6 +568,14 @@ begin
     end if;
     raise exception 'unknown tool %', fault.tool
       using errcode = 'OB404', hint = 'Declare [tools."' || fault.tool || '"] in outbox.toml and run: outbox apply outbox.toml';
+  end if;
+  -- Nobody is idle while there is work: the short question first.
+  if exists (select from outbox.lane l where l.idle and l.bell is not null) then
+    perform pg_notify(l.bell, l.receiver_id || '/' || l.lane)
+      from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
+      where l.idle and l.bell is not null and exists (select from inserted n join outbox.tool t on t.name = n.tool
+        where t.receiver_id = l.receiver_id
+          and l.lane = outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes));
   end if;
   return null;
 end $$;
@@ -1435,18 +1453,18 @@ CREATE TABLE outbox.intent (
     digest bytea NOT NULL,
     CONSTRAINT intent_arguments_check CHECK ((octet_length(arguments) <= 262144)),
     CONSTRAINT intent_body_check CHECK ((octet_length(body) <= 262144)),
-    CONSTRAINT intent_compensates_check CHECK ((compensates ~ '^[!-~]{1,200}$'::text)),
+    CONSTRAINT intent_compensates_check CHECK ((((octet_length(compensates) >= 1) AND (octet_length(compensates) <= 200)) AND (compensates !~ '[^!-~]'::text))),
     CONSTRAINT intent_content_type_check CHECK ((content_type ~ '^[ -~]{1,200}$'::text)),
     CONSTRAINT intent_digest_is_true CHECK (((redacted_at IS NOT NULL) OR (digest = outbox.intent_digest(tenant_id, operation_id, tool, resource, expected_version, arguments, content_type, body)))),
     CONSTRAINT intent_expected_version_check CHECK ((expected_version ~ '^[ -~]{1,200}$'::text)),
     CONSTRAINT intent_has_one_payload CHECK (((redacted_at IS NOT NULL) OR (((arguments IS NULL) <> (body IS NULL)) AND ((body IS NULL) = (content_type IS NULL))))),
-    CONSTRAINT intent_on_behalf_of_check CHECK ((on_behalf_of ~ '^[!-~]{1,200}$'::text)),
-    CONSTRAINT intent_operation_id_check CHECK ((operation_id ~ '^[!-~]{1,200}$'::text)),
+    CONSTRAINT intent_on_behalf_of_check CHECK ((((octet_length(on_behalf_of) >= 1) AND (octet_length(on_behalf_of) <= 200)) AND (on_behalf_of !~ '[^!-~]'::text))),
+    CONSTRAINT intent_operation_id_check CHECK ((((octet_length(operation_id) >= 1) AND (octet_length(operation_id) <= 200)) AND (operation_id !~ '[^!-~]'::text))),
     CONSTRAINT intent_ordering_key_check CHECK (((octet_length(ordering_key) >= 1) AND (octet_length(ordering_key) <= 2000))),
-    CONSTRAINT intent_principal_id_check CHECK ((principal_id ~ '^[!-~]{1,200}$'::text)),
+    CONSTRAINT intent_principal_id_check CHECK ((((octet_length(principal_id) >= 1) AND (octet_length(principal_id) <= 200)) AND (principal_id !~ '[^!-~]'::text))),
     CONSTRAINT intent_resource_check CHECK (((octet_length(resource) >= 1) AND (octet_length(resource) <= 2000))),
-    CONSTRAINT intent_revision_of_check CHECK ((revision_of ~ '^[!-~]{1,200}$'::text)),
-    CONSTRAINT intent_tenant_id_check CHECK ((tenant_id ~ '^[!-~]{1,200}$'::text)),
+    CONSTRAINT intent_revision_of_check CHECK ((((octet_length(revision_of) >= 1) AND (octet_length(revision_of) <= 200)) AND (revision_of !~ '[^!-~]'::text))),
+    CONSTRAINT intent_tenant_id_check CHECK ((((octet_length(tenant_id) >= 1) AND (octet_length(tenant_id) <= 200)) AND (tenant_id !~ '[^!-~]'::text))),
     CONSTRAINT intent_traceparent_check CHECK ((traceparent ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text))
 );
 ALTER TABLE outbox.intent ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
@@ -1791,13 +1809,6 @@ GRANT ALL ON FUNCTION outbox.get_operation(p_tenant_id text, p_operation_id text
 REVOKE ALL ON FUNCTION outbox.held(p_tenant_id text, p_operation_id text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.hold_writers() FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.hold_writers() TO outbox_operator;
-REVOKE ALL ON FUNCTION outbox.lp(v text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_relay;
@@ -1820,6 +1831,13 @@ GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, te
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.lp(v text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.now() FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.now() TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.now() TO outbox_relay;

@@ -94,20 +94,37 @@ create function outbox.lp(v text) returns bytea language sql immutable parallel 
   return case when v is null then int4send(-1)
               else int4send(octet_length(convert_to(v, 'UTF8'))) || convert_to(v, 'UTF8') end;
 
--- SHA-256 over length-prefixed fields, the public encoding `outbox/1`. Callable by writers in any language.
+-- SHA-256 over length-prefixed fields, the public encoding `outbox/1`. Callable by writers in any language. In PL/pgSQL, which keeps what it
+-- has planned for as long as the session lives: as SQL, the CHECK below took apart and planned nine nested functions for every INSERT, which
+-- was a third of what an INSERT cost. With the caller's search_path, so every name says where it is.
 create function outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text,
                                      arguments text, content_type text default null, body bytea default null)
-  returns bytea language sql immutable parallel safe
-  return sha256(decode('6f7574626f782f3100', 'hex') || outbox.lp(tenant_id) || outbox.lp(operation_id) || outbox.lp(tool)
-      || outbox.lp(resource) || outbox.lp(expected_version) || outbox.lp(arguments)
-      || case when body is null then ''::bytea
-              else outbox.lp(content_type) || int4send(octet_length(body)) || body end);
+  returns bytea language plpgsql immutable parallel safe as $$
+declare
+  field pg_catalog.text;
+  bytes pg_catalog.bytea;
+  encoded pg_catalog.bytea := pg_catalog.decode('6f7574626f782f3100', 'hex'); -- no backslash: a session may read it otherwise
+begin
+  foreach field in array array[tenant_id, operation_id, tool, resource, expected_version, arguments] loop
+    bytes := pg_catalog.convert_to(field, 'UTF8');
+    encoded := pg_catalog.byteacat(encoded, case when field is null then pg_catalog.int4send(-1)
+      else pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(bytes)), bytes) end);
+  end loop;
+  if body is not null then
+    bytes := pg_catalog.convert_to(content_type, 'UTF8');
+    encoded := pg_catalog.byteacat(encoded, case when content_type is null then pg_catalog.int4send(-1)
+      else pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(bytes)), bytes) end);
+    encoded := pg_catalog.byteacat(encoded, pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(body)), body));
+  end if;
+  return pg_catalog.sha256(encoded);
+end $$;
 
+-- An id is 1 to 200 characters from ! to ~; written without a counted repetition, which would cost a regular expression 20 us per value.
 -- Insert-only. The CHECK recomputes the digest, so no writer in any language can lie about it.
 create table outbox.intent (
   seq bigint generated always as identity (cache 1) primary key,
-  tenant_id text not null check (tenant_id ~ '^[!-~]{1,200}$'),
-  operation_id text not null check (operation_id ~ '^[!-~]{1,200}$'),
+  tenant_id text not null check (octet_length(tenant_id) between 1 and 200 and tenant_id !~ '[^!-~]'),
+  operation_id text not null check (octet_length(operation_id) between 1 and 200 and operation_id !~ '[^!-~]'),
   tool text not null,
   resource text check (octet_length(resource) between 1 and 2000),
   arguments text check (octet_length(arguments) <= 262144),
@@ -115,12 +132,12 @@ create table outbox.intent (
   body bytea check (octet_length(body) <= 262144),
   expected_version text check (expected_version ~ '^[ -~]{1,200}$'),
   ordering_key text check (octet_length(ordering_key) between 1 and 2000),
-  principal_id text not null check (principal_id ~ '^[!-~]{1,200}$'),
+  principal_id text not null check (octet_length(principal_id) between 1 and 200 and principal_id !~ '[^!-~]'),
   expires_at timestamptz,
   not_before timestamptz,
-  compensates text check (compensates ~ '^[!-~]{1,200}$'),
-  revision_of text check (revision_of ~ '^[!-~]{1,200}$'),
-  on_behalf_of text check (on_behalf_of ~ '^[!-~]{1,200}$'),
+  compensates text check (octet_length(compensates) between 1 and 200 and compensates !~ '[^!-~]'),
+  revision_of text check (octet_length(revision_of) between 1 and 200 and revision_of !~ '[^!-~]'),
+  on_behalf_of text check (octet_length(on_behalf_of) between 1 and 200 and on_behalf_of !~ '[^!-~]'),
   traceparent text check (traceparent ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'),
   written_by text not null default session_user,
   created_at timestamptz not null default outbox.now(),

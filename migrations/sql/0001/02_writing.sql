@@ -19,7 +19,6 @@ create sequence outbox.last_purge minvalue 0 start 0;
 create function outbox.place() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   placed bigint;
-  written bigint;
   fault record;
 begin
   -- Above READ COMMITTED the snapshot may be older than a purge: its tombstones are invisible, and an old id would have a second effect.
@@ -27,23 +26,16 @@ begin
      and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.last_purge s), pg_current_snapshot()) then
     raise exception 'operations were purged since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
   end if;
-  with made as (
-    insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
+  insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes), n.seq,
            (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
     join outbox.tool t on t.name = n.tool
     join outbox.receiver r on r.receiver_id = t.receiver_id
-    where not exists (select from outbox.tombstone s where s.tenant_id = n.tenant_id and s.operation_id = n.operation_id)
-    returning receiver_id, lane
-  ), rung as (
-    select pg_notify(l.bell, l.receiver_id || '/' || l.lane)
-    from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
-    where l.idle and l.bell is not null and exists (select from made m where m.receiver_id = l.receiver_id and m.lane = l.lane)
-  )
-  select (select count(*) from made), (select count(*) from inserted), (select count(*) from rung) into placed, written;
-  if placed <> written then
+    where not exists (select from outbox.tombstone s where s.tenant_id = n.tenant_id and s.operation_id = n.operation_id);
+  get diagnostics placed = row_count;
+  if placed <> (select count(*) from inserted) then
     select n.tenant_id, n.operation_id, n.tool, s.operation_id is not null as purged into fault
     from inserted n left join outbox.tool t on t.name = n.tool
     left join outbox.tombstone s on s.tenant_id = n.tenant_id and s.operation_id = n.operation_id
@@ -54,6 +46,14 @@ begin
     end if;
     raise exception 'unknown tool %', fault.tool
       using errcode = 'OB404', hint = 'Declare [tools."' || fault.tool || '"] in outbox.toml and run: outbox apply outbox.toml';
+  end if;
+  -- Nobody is idle while there is work: the short question first.
+  if exists (select from outbox.lane l where l.idle and l.bell is not null) then
+    perform pg_notify(l.bell, l.receiver_id || '/' || l.lane)
+      from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
+      where l.idle and l.bell is not null and exists (select from inserted n join outbox.tool t on t.name = n.tool
+        where t.receiver_id = l.receiver_id
+          and l.lane = outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes));
   end if;
   return null;
 end $$;
