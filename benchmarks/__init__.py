@@ -1,0 +1,1 @@
+"""Measurements: `make bench`, or `python -m benchmarks --only drain --quick`. What they show: docs/performance.md."""

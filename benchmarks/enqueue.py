@@ -1,0 +1,107 @@
+"""What an intent adds to the transaction that it is part of, by pgbench (the driver is the same for both)."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks.house import TOOL, House, Place, parts
+from benchmarks.measure import Result, Scale, in_turns, ratio
+
+# The business row, and beside it the same bytes in a plain table with a unique key, or an intent.
+BUSINESS = "insert into public.orders (state) values ('paid');\n"
+# An id that no other transaction of any run has.
+NAME = "'o-' || :client_id || '-' || extract(epoch from clock_timestamp())"
+PAYLOAD = '{"order":"17","pad":"' + "x" * 460 + '"}'  # pgbench would read :17 as a variable of its own
+
+PLAIN = f"""
+begin;
+{BUSINESS}
+insert into public.plain (tenant_id, operation_id, tool, principal_id, arguments, digest)
+values ('acme', {NAME}, '{TOOL}', 'svc', '{PAYLOAD}', sha256('x'));
+commit;
+"""
+INTENT = f"""
+begin;
+{BUSINESS}
+insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)
+select 'acme', n, '{TOOL}', 'svc', '{PAYLOAD}', outbox.intent_digest('acme', n, '{TOOL}', null, null, '{PAYLOAD}')
+from (select {NAME} as n) x;
+commit;
+"""
+PUT = f"""
+begin;
+{BUSINESS}
+select outbox.put('acme', n, '{TOOL}', 'svc', '{PAYLOAD}',
+  outbox.intent_digest('acme', n, '{TOOL}', null, null, '{PAYLOAD}')) from (select {NAME} as n) x;
+commit;
+"""
+
+
+def _prepare(place: Place) -> None:
+    place.apply()
+    place.enqueue(20_000, payload_bytes=500)  # a table in use, with statistics
+    place.admin.execute("create table public.orders (id bigint generated always as identity primary key, state text)")
+    place.admin.execute(
+        "create table public.plain (seq bigint generated always as identity primary key, tenant_id text, operation_id"
+        " text, tool text, principal_id text, arguments text, created_at timestamptz default now(), digest bytea,"
+        " unique (tenant_id, operation_id))"
+    )
+
+
+def _transactions_per_second(
+    house: House, place: Place, script: str, *, clients: int, seconds: int, commit: str
+) -> float:
+    path = house.folder / "script.sql"
+    path.write_text(script)
+    dsn = parts(place.database.dsn)
+    command = [str(house.server.binaries.path / "pgbench"), "-n", "-M", "prepared", "-f", str(path), "-c", str(clients)]
+    command += ["-j", "2", "-T", str(seconds), "-h", dsn["host"], "-U", dsn["user"], dsn["dbname"]]
+    environment = {"PGOPTIONS": f"-c synchronous_commit={commit}", "PATH": "/usr/bin:/bin", "PGPORT": dsn["port"]}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    found = re.search(r"tps = ([0-9.]+)", done.stdout)
+    assert found, done.stdout + done.stderr
+    return float(found[1])
+
+
+def _compare(house: House, scale: Scale, clients: int, commit: str) -> tuple[list[float], ...]:
+    seconds = max(2, scale.of(8, full=60))
+    with house.database() as place:
+        _prepare(place)
+        return in_turns(
+            scale.rounds + 2,
+            *[
+                partial(_transactions_per_second, house, place, script, clients=clients, seconds=seconds, commit=commit)
+                for script in (INTENT, PLAIN, PUT)
+            ],
+        )
+
+
+def one_connection(house: House, scale: Scale) -> Iterator[Result]:
+    """CPU: the commit does not wait for the disk."""
+    intent, plain, put = _compare(house, scale, 1, "off")
+    for name, ours in (("INSERT INTO outbox.intent", intent), ("outbox.put", put)):
+        measure = f"{name}, 1 connection, synchronous_commit off"
+        yield ratio(measure, "plain insert", "transactions/s", ours, plain, 0.7)
+        added = [1e6 / a - 1e6 / b for a, b in zip(ours, plain, strict=True)]
+        middle = sorted(added)[len(added) // 2]
+        yield Result(
+            measure=f"{name}, added time",
+            against="plain insert",
+            ours=middle,
+            unit="us",
+            value=middle,
+            value_unit="us",
+            goal=60.0,
+            sense="<=",
+            samples={"ours": added},
+        )
+
+
+def many_connections(house: House, scale: Scale) -> Iterator[Result]:
+    """With the disk, as services write."""
+    intent, plain, put = _compare(house, scale, 16, "on")
+    yield ratio(
+        "INSERT INTO outbox.intent, 16 connections, fsync", "plain insert", "transactions/s", intent, plain, 0.85
+    )
+    yield ratio("outbox.put, 16 connections, fsync", "plain insert", "transactions/s", put, plain, 0.85)
