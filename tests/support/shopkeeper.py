@@ -13,13 +13,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import psycopg
+import tenacity
 
 from outbox import Intent, Outbox
 from outbox.errors import DatabaseUnavailable
 
 PATIENCE_ORDERS = 10
 PATIENCE_SECONDS = 20.0
-ATTEMPTS_MAX = 10_000
+AWAY_SECONDS_MAX = 120.0
+AGAIN_SECONDS = 0.02
 
 T = TypeVar("T")
 
@@ -66,12 +68,13 @@ class Shopkeeper:
 
 def persistently(act: Callable[[], T]) -> T:
     """Do it again as long as the database is away."""
-    for _ in range(ATTEMPTS_MAX):
-        try:
-            return act()
-        except (psycopg.OperationalError, DatabaseUnavailable):
-            continue
-    raise SystemExit("the database does not come back")
+    trying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type((psycopg.OperationalError, DatabaseUnavailable)),
+        stop=tenacity.stop_after_delay(AWAY_SECONDS_MAX),
+        wait=tenacity.wait_fixed(AGAIN_SECONDS),
+        reraise=True,
+    )
+    return trying(act)
 
 
 if __name__ == "__main__":
