@@ -110,6 +110,8 @@ class Arena:
         self.programs = Programs(folder, {"ARENA_WRITE_TOKEN": WRITE_TOKEN, "ARENA_READ_TOKEN": READ_TOKEN})
         self.committed: list[str] = []
         self.sent_again_by_people: set[str] = set()
+        self.may_wait: set[str] = set()
+        """Operations that a person may be asked about although their contract needs nobody."""
         self._folder = folder
         self.prefix = prefix
         self._ends: dict[str, Operation] = {}
@@ -303,10 +305,10 @@ class Arena:
             found.append(f"committed and there differ: {sorted(operations.keys() ^ set(self.committed))}")
         found += [f"{ghost} happened, and nobody asked for it" for ghost in effects.keys() - set(self.committed)]
         for one in operations.values():
-            found += _of_one(one, self.kind_of(one), effects.get(one.operation_id, []), requests[one.operation_id])
-            if requests[one.operation_id] > 1 and not (
-                self.kind_of(one).resent or one.operation_id in self.sent_again_by_people
-            ):
+            kind, receipts = self.kind_of(one), effects.get(one.operation_id, [])
+            waits = kind.waits or one.operation_id in self.may_wait
+            found += _of_one(one, kind, receipts, requests[one.operation_id], waits=waits)
+            if requests[one.operation_id] > 1 and not (kind.resent or one.operation_id in self.sent_again_by_people):
                 found.append(f"{one.operation_id} was sent {requests[one.operation_id]} times by itself")
         targets = defaultdict(set)
         for request in self.merchant.writes():
@@ -328,7 +330,7 @@ def _end(operation: Operation) -> tuple[object, ...]:
     return operation.state, operation.cause, operation.external_id, operation.receipt, operation.ended_at
 
 
-def _of_one(one: Operation, kind: Kind, receipts: list[str], requests: int) -> Iterator[str]:
+def _of_one(one: Operation, kind: Kind, receipts: list[str], requests: int, *, waits: bool) -> Iterator[str]:
     """What is wrong with one operation that rests."""
     name = f"{one.operation_id} ({one.state}, {one.cause})"
     if one.ended == one.open:
@@ -339,7 +341,7 @@ def _of_one(one: Operation, kind: Kind, receipts: list[str], requests: int) -> I
         said = one.external_id if one.cause == "person" else one.receipt
         if one.external_id not in receipts or one.external_id not in (said or ""):
             yield f"{name} has receipt {one.external_id}, the merchant says {receipts}"
-    elif one.state == "unknown" and not kind.waits:
+    elif one.state == "unknown" and not waits:
         yield f"{name} waits for a person ({one.reason}), which this contract never needs"
     elif one.state == "rejected":
         yield f"{name} was rejected, though nothing was refused"
