@@ -47,6 +47,7 @@ create or replace function outbox.tenant_of(p_seq bigint) returns text
 
 grant usage, create on schema outbox to outbox_definer;
 grant all on all tables in schema outbox to outbox_definer;
+grant all on all sequences in schema outbox to outbox_definer;
 grant execute on all functions in schema outbox to outbox_definer;
 
 do $$

@@ -26,6 +26,7 @@ begin
       execute format('alter view %s owner to %s', thing.name, owner);
     end loop;
     revoke all on all tables in schema outbox from outbox_definer;
+    revoke all on all sequences in schema outbox from outbox_definer;
     revoke all on all functions in schema outbox from outbox_definer;
     revoke all on schema outbox from outbox_definer;
   end if;

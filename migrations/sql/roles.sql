@@ -30,6 +30,7 @@ end $$;
 
 revoke all on schema outbox from public;
 revoke all on all tables in schema outbox from public;
+revoke all on all sequences in schema outbox from public;
 revoke execute on all functions in schema outbox from public;
 grant usage on schema outbox to outbox_writer, outbox_relay, outbox_reconciler, outbox_approver, outbox_operator, outbox_viewer;
 
