@@ -28,7 +28,9 @@ from outbox.settings import load_configuration
 from outbox.store import Store
 
 WRITERS = 2
-WRITING_SECONDS = 15.0
+# Not all at once: what breaks later must find work that is still to be done.
+WRITING_PER_SECOND = 130
+WRITING_SECONDS_MIN, WRITING_SECONDS_MAX = 6.0, 15.0
 # A run that does not end by itself has failed; it takes about half a minute.
 RUN_SECONDS_MAX = 240.0
 PROGRESS_SECONDS = 0.2
@@ -66,6 +68,9 @@ def run(*, intents: int = 2_000, as_json: bool = False, keep: bool = False) -> i
         console.print(f"{intents} orders with their intents, on {here.origin}; everything is in {here.folder}")
         failed = asyncio.run(_run(here, console, intents=intents, as_json=as_json))
         if keep:
+            # They were stopped to be counted to the end.
+            _relay(here, "relay-4")
+            _reconciler(here, "reconciler-2")
             _explain_how_to_look_around(here, console)
     return 1 if failed else 0
 
@@ -109,14 +114,13 @@ async def _work(here: World, database: Store, console: Console, intents: int) ->
     """Everything runs, two relays are broken, until nothing is left that moves by itself."""
     done = Breakage()
     relays = [_relay(here, "relay-1"), _relay(here, "relay-2", "--receiver", "refunds")]
-    here.programs.start("reconciler", "reconciler", ["--config", str(here.config)])
+    _reconciler(here, "reconciler-1")
     each, rest = divmod(intents, WRITERS)
+    seconds = min(WRITING_SECONDS_MAX, max(WRITING_SECONDS_MIN, intents / WRITING_PER_SECOND))
     for number in range(WRITERS):
         count = each + (rest if number == WRITERS - 1 else 0)
         arguments = ["--dsn", here.dsn_as("outbox_writer"), "--first", str(number * each), "--count", str(count)]
-        here.programs.start(
-            f"writer-{number + 1}", "outbox.demo.writer", [*arguments, "--seconds", str(WRITING_SECONDS)]
-        )
+        here.programs.start(f"writer-{number + 1}", "outbox.demo.writer", [*arguments, "--seconds", str(seconds)])
     async with asyncio.timeout(RUN_SECONDS_MAX), asyncio.TaskGroup() as tasks:
         tasks.create_task(_break(here, database, relays, intents, done))
         await _watch(here, database, console, intents, done)
@@ -129,6 +133,10 @@ async def _work(here: World, database: Store, console: Console, intents: int) ->
 
 def _relay(here: World, name: str, *arguments: str) -> Program:
     return here.programs.start(name, "relay", ["--config", str(here.config), *arguments])
+
+
+def _reconciler(here: World, name: str) -> Program:
+    return here.programs.start(name, "reconciler", ["--config", str(here.config)])
 
 
 async def _break(here: World, database: Store, relays: list[Program], intents: int, done: Breakage) -> None:
@@ -196,5 +204,4 @@ def _explain_how_to_look_around(here: World, console: Console) -> None:
         f"psql '{here.dsn}'",
     ):
         console.print(f"    {command}", highlight=False, soft_wrap=True)
-    pids = " ".join(str(program.pid) for program in here.programs.started if program.running)
-    console.print(f"Stop it: kill {pids}; then remove {here.folder}", highlight=False, soft_wrap=True)
+    console.print(f"Stop it: {here.ending()}", highlight=False, soft_wrap=True)

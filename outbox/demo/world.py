@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import tempfile
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from outbox.demo.programs import Program, Programs
 from outbox.embedded import Server
@@ -38,6 +39,8 @@ class World:
     origin: str
     receiver_port: int = 0
     config: Path = field(default_factory=Path)
+    server: Server | None = None
+    """The PostgreSQL that was started for it; None: the database is on a given server."""
 
     @property
     def ledger(self) -> Path:
@@ -47,6 +50,17 @@ class World:
     def dsn_as(self, role: str, settings: str = "") -> str:
         """A connection string with the rights of one role."""
         return make_conninfo(self.dsn, options=f"-c role={role} {settings}")
+
+    def ending(self) -> str:
+        """A line for a shell that ends everything that still runs, and removes what it leaves."""
+        pids = [program.pid for program in self.programs.started if program.running]
+        if self.server is None:
+            given, name = os.environ[GIVEN_DSN], conninfo_to_dict(self.dsn)["dbname"]
+            dropping = shlex.join(["psql", given, "-c", f"drop database {name} with (force)"])
+            return f"kill {' '.join(map(str, pids))}; {dropping}; rm -r {self.folder}"
+        pids.append(self.server.pid)
+        waiting = f"while kill -0 {self.server.pid} 2>/dev/null; do sleep 0.1; done"
+        return f"kill {' '.join(map(str, pids))}; {waiting}; rm -r {self.folder} {self.server.data_dir.parent}"
 
     def start_receiver(self, faults: str) -> Program:
         """Start the receiver and wait until it serves."""
@@ -98,6 +112,7 @@ def world(*, keep: bool = False) -> Iterator[World]:
     environment = {"DEMO_WRITE_TOKEN": secrets.token_hex(16), "DEMO_READ_TOKEN": secrets.token_hex(16)}
     name = f"outbox_demo_{os.getpid()}_{secrets.token_hex(3)}"
     programs = Programs(folder, environment)
+    server = None
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         if given := os.environ.get(GIVEN_DSN):
@@ -110,7 +125,7 @@ def world(*, keep: bool = False) -> Iterator[World]:
         stack.callback(programs.stop)
         dsn = make_conninfo(admin, dbname=name)
         upgrade(dsn)
-        yield World(folder, dsn, programs, origin)
+        yield World(folder, dsn, programs, origin, server=server)
         if keep:
             stack.pop_all()
 
