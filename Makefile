@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help dev test lint types unit integration system demo bench schema fmt clean
+.PHONY: help dev test lint types unit integration system soak demo bench schema fmt clean
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -50,8 +50,12 @@ integration: dev
 	then set -x; $(PYTEST) $(ON_INSTALLED) --pg=installed; \
 	else echo 'No PostgreSQL is installed here: the integration tests ran on the embedded one only.'; fi
 
+# What several tests look at is made once: they stay together.
 system: dev
-	$(PYTEST) tests/acceptance tests/crash tests/packaging
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadgroup tests/crash tests/acceptance tests/packaging
+
+soak: dev ## The long run: kills, zombies and broken load, round after round (ARGS="--rounds 3 --seed 7")
+	$(BIN)/python -m tests.crash.soak $(ARGS)
 
 demo: $(VENV)/demo.stamp ## Run the main job on an embedded PostgreSQL, with faults (ARGS=--json)
 	@$(BIN)/outbox demo $(ARGS)

@@ -18,7 +18,7 @@ from tests.support.kinds import configuration
 from tests.support.merchant import merchant
 from tests.support.postgres import Cluster, Database
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("losses"), pytest.mark.timeout(180)]
 
 # Every fourth request meets a fault: with more of them the receiver would be left alone, as one that is not there.
 RATES = {"lose_answer": 0.12, "lose_request": 0.12, "slow": 0.02}

@@ -19,7 +19,7 @@ from tests.support.stage import empty
 
 AT_ONCE = 4
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("killed"), pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

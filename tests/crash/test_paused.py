@@ -30,7 +30,7 @@ from tests.support.kinds import KINDS, document
 from tests.support.merchant import merchant
 from tests.support.postgres import Cluster, Database
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("paused"), pytest.mark.timeout(240)]
 
 SLOW_SECONDS: Final = 0.7
 AT_ONCE: Final = 6
