@@ -185,7 +185,9 @@ class Arena:
         """Ask programs to end, and see that each ends in order."""
         for program in programs:
             program.signal(signal.SIGTERM)
-        assert {program.name: exit_code(program) for program in programs} == {program.name: 0 for program in programs}
+        wrong = {program.name: exit_code(program) for program in programs if exit_code(program)}
+        tails = [program.tail() for program in programs if program.name in wrong]
+        assert not wrong, f"{wrong} {tails}"
 
     # ---------------------------------------------------------------------------------------------------------- intents
 
@@ -377,7 +379,8 @@ def reached(program: Program, point: str) -> bool:
 
 def killed_at(program: Program, point: str) -> None:
     """See that it died there, of that signal: a crash that did not land has shown nothing."""
-    assert exit_code(program) == -signal.SIGKILL, program.tail()
+    code = exit_code(program)
+    assert code == -signal.SIGKILL, f"{code}: {program.tail()}"
     assert reached(program, point)
 
 

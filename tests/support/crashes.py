@@ -59,7 +59,9 @@ def relay_dies_stopping(arena: Arena, point: str, times: int) -> None:
 def relay_dies_late(arena: Arena, point: str, times: int) -> None:
     """A relay sleeps past its lease with requests in flight; when it wakes it has an answer and no lane, and dies."""
     arena.put_everywhere(2, fault=Fault.SLOW, seconds=SLOW_SECONDS)
-    victim = arena.relay(crash=f"{point}:kill:{times}")
+    # Those for which no dead man's switch may be armed at that very moment: it would be the end of the victim.
+    serves = [name for name, kind in arena.receivers.items() if kind not in {"seen", "blind"}]
+    victim = arena.relay(*serves, crash=f"{point}:kill:{times}")
     freeze_in_flight(arena, victim)
     held = lanes_of(arena, victim)
     heir = arena.relay()

@@ -1,4 +1,4 @@
-"""Which processes there are: to see that whoever ends leaves nobody behind."""
+"""What the kernel says of processes: that one is stopped, and that whoever ends leaves nobody behind."""
 
 import contextlib
 from collections import defaultdict
@@ -17,6 +17,12 @@ def lives(pid: int) -> bool:
     """There is such a process, and it has not ended. One that nobody has reaped has ended."""
     found = _stat(pid)
     return found is not None and found[0] not in "ZX"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether it was stopped by a signal, and waits to be continued."""
+    found = _stat(pid)
+    return found is not None and found[0] == "T"
 
 
 def descendants(pid: int) -> set[int]:
