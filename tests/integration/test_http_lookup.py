@@ -116,7 +116,11 @@ async def test_a_page_that_fails_leaves_what_was_found_and_proves_nothing_else(
 
 
 def answering(status: str, body: bytes = b"", *headers: str) -> bytes:
-    return "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]).encode() + b"\r\n\r\n" + body
+    return (
+        "\r\n".join([f"HTTP/1.1 {status}", "Connection: close", f"Content-Length: {len(body)}", *headers]).encode()
+        + b"\r\n\r\n"
+        + body
+    )
 
 
 @pytest.mark.parametrize(
