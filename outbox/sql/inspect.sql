@@ -189,9 +189,13 @@ select r.name as receiver, r.circuit_opened_at as since, r.circuit_reason as rea
 from outbox.receiver r where r.circuit_opened_at is not null order by r.circuit_opened_at limit %(limit)s
 
 -- name: stuck_contradictions
--- Evidence that contradicts a terminal state.
+-- Evidence that contradicts a terminal state, also of what was purged.
 select v.tenant_id, v.operation_id, v.tool, v.state::text as state, v.external_id, c.evidence_id, c.what
-from outbox.contradiction c join outbox.operation v on v.seq = c.seq
+from outbox.contradiction c cross join lateral (
+  select o.tenant_id, o.operation_id, o.tool, o.state, o.external_id from outbox.operation o where o.seq = c.seq
+  union all
+  select s.tenant_id, s.operation_id, s.tool, s.state, s.external_id from outbox.tombstone s where s.seq = c.seq
+) v
 where (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
 order by c.evidence_id desc limit %(limit)s
 

@@ -18,7 +18,7 @@ from outbox import Intent, IntentConflict, Outbox
 from tests.support.desk import BLIND, KEYED, Desk
 from tests.support.eventually import eventually
 from tests.support.postgres import Database
-from tests.support.stage import Stage
+from tests.support.stage import Stage, insert_intent
 
 DAY = 86_400
 OLD = ("--older-than", "90d")
@@ -116,6 +116,49 @@ def test_what_is_contradicted_stays_until_somebody_has_looked(desk: Desk, state:
     assert (counted["purged"], counted["contradicted"]) == (0, 1)
     assert purge(desk)["kept"] == 1
     assert desk.run.json("show", "op")["contradictions"]
+
+
+def test_evidence_that_comes_while_an_end_is_purged_is_not_purged_with_it_unseen(desk: Desk) -> None:
+    seq = desk.ended("op", "rejected")
+    desk.clock.advance(400 * DAY)
+    relay, operator = desk.stage.session("relay"), desk.stage.session("operator")
+    statement = "select purged from outbox.purge(0, 100, outbox.now(), 10, 'eve')"
+    relay.execute("begin")
+    relay.execute(
+        "select outbox.witness(%s, 1, 1, 'receipt', null, null, '{}', 0, 200, null, null, null, 'late', null, null)",
+        [seq],
+    )
+    assert operator.execute(statement).fetchall() == [{"purged": 0}], "it is not known yet what comes"
+    relay.execute("commit")
+    assert operator.execute(statement).fetchall() == [{"purged": 0}], "it is contradicted"
+    assert desk.run.json("show", "op")["contradictions"]
+
+
+@pytest.mark.parametrize(
+    ("state", "evidence", "is_against"),
+    [
+        ("rejected", {"kind": "receipt", "receipt": "{}"}, True),
+        ("rejected", {"kind": "lookup", "verdict": "not_found"}, False),
+        ("succeeded", {"kind": "receipt", "receipt": "{}", "external_id": "another"}, True),
+        ("succeeded", {"kind": "receipt", "receipt": "{}", "external_id": "one"}, False),
+    ],
+)
+def test_evidence_against_an_end_raises_also_when_that_was_purged(
+    desk: Desk, state: str, evidence: dict[str, Any], *, is_against: bool
+) -> None:
+    seq = desk.ended("op", state)
+    if state == "succeeded":
+        desk.stage.rows("set session_replication_role = replica")
+        desk.stage.rows("update outbox.outcome set external_id = 'one' where seq = %s", seq)
+        desk.stage.rows("set session_replication_role = origin")
+    desk.clock.advance(400 * DAY)
+    assert purge(desk)["purged"] == 1
+    desk.stage.witness(seq, attempt=1, fence=desk.holder.fence, **evidence)
+    stuck = [item for item in desk.run.json("stuck")["items"] if item["kind"] == "contradiction"]
+    assert [(item["tenant_id"], item["operation_id"], item["state"]) for item in stuck] == [
+        ("shop", "op", state)
+    ] * is_against
+    assert desk.stage.value("select count(*) from outbox.contradiction") == int(is_against)
 
 
 def test_what_may_still_land_in_the_order_of_its_key_stays(desk: Desk) -> None:
@@ -349,3 +392,27 @@ def test_an_identity_that_is_kept_for_a_time_is_forgotten_after_it_and_others_ne
     assert reconciler.execute("select outbox.forget(100) as n").fetchall() == [{"n": 1}]
     assert names(desk, "tombstone") == ["kept-for-ever"]
     assert put_again(desk, "kept-for-a-year").created
+
+
+def test_of_two_purges_at_once_none_is_hidden_from_an_old_snapshot_by_the_other(desk: Desk) -> None:
+    """A snapshot that sees the end of one, and not that of the other, does not take what that has purged for new."""
+    desk.ended("slow", "succeeded")
+    desk.ended("quick", "succeeded")
+    desk.clock.advance(100 * DAY)
+    statement = "select purged from outbox.purge(%s, %s, outbox.now(), 10, 'eve')"
+    slow, quick = desk.stage.session("operator"), desk.stage.session("operator")
+    slow.execute("begin")
+    assert slow.execute(statement, [0, 1]).fetchall() == [{"purged": 1}]
+    quicker = desk.stage.start(lambda: quick.execute(statement, [1, 2]).fetchall())
+    desk.stage.wait_until_blocked(quick, by=slow)
+    writer = desk.stage.session("writer")
+    writer.execute("begin isolation level repeatable read")
+    writer.execute("select outbox.get_operation('shop', 'slow')")  # the snapshot
+    slow.execute("commit")
+    assert quicker.result(timeout=10) == [{"purged": 1}]
+    intent = {"resource": None, "expected_version": None, "arguments": "{}", "principal_id": "svc"}
+    identity = {"tenant_id": "shop", "operation_id": "slow", "tool": KEYED}
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        writer.execute(insert_intent(intent), intent | identity)
+    writer.execute("rollback")
+    assert desk.stage.value("select count(*) from outbox.pending") == 0, "no second effect follows"

@@ -599,13 +599,17 @@ begin
     raise exception 'a batch has one row at least' using errcode = 'OB400';
   end if;
   perform set_config('outbox.act', 'purge', true);
-  perform setval('outbox.last_purge', pg_current_xact_id()::text::bigint); -- see outbox.place()
+  -- One after the other: outbox.place() asks whether its snapshot sees the latest purge, and has to see every one before it then.
+  perform pg_advisory_xact_lock(hashtextextended('outbox.purge', 0));
+  perform setval('outbox.last_purge', pg_current_xact_id()::text::bigint);
   select coalesce(array_agg(v.seq) filter (where v.verdict = 'purge'), '{}'),
          count(*) filter (where v.verdict in ('unsettled', 'contradicted')), case when count(*) = p_limit then max(v.seq) end
     into gone, kept, passed from outbox.purgeable(p_after, p_upto, least(p_before, outbox.now()), p_limit) v;
-  -- What another purge has taken meanwhile is not here any more.
+  -- What outbox.witness() holds stays, and so does what it has contradicted meanwhile.
   select coalesce(array_agg(c.seq), '{}') into gone
     from (select o.seq from outbox.outcome o where o.seq = any (gone) for update skip locked) c;
+  select coalesce(array_agg(g.seq), '{}') into gone from unnest(gone) g (seq)
+    where not exists (select from outbox.contradiction x where x.seq = g.seq);
   insert into outbox.tombstone (tenant_id, operation_id, seq, tool, principal_id, digest, state, cause, external_id, receipt_digest, ended_at)
     select i.tenant_id, i.operation_id, i.seq, i.tool, i.principal_id, i.digest, o.state, o.cause, o.external_id,
            sha256(convert_to(o.receipt, 'UTF8')), o.ended_at
@@ -1176,6 +1180,9 @@ begin
   -- The open row before its doubt, as everybody locks them.
   select p.* into held from outbox.place_of(p_seq) w join outbox.pending p
     on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq for no key update of p;
+  if held.seq is null then
+    perform from outbox.outcome o where o.seq = p_seq for key share; -- a purge must not take what it has not seen with it
+  end if;
   insert into outbox.evidence (seq, attempt, fence, kind, verdict, external_id, receipt, duplicates, status, excerpt, request_id,
                                sent_at, source, stated_by, note)
   values (p_seq, p_attempt, p_fence, p_kind, p_verdict, p_external_id, p_receipt, coalesce(p_duplicates, 0), p_status, p_excerpt,
@@ -1369,17 +1376,35 @@ CREATE TABLE outbox.evidence (
     CONSTRAINT evidence_request_id_check CHECK ((octet_length(request_id) <= 300)),
     CONSTRAINT evidence_verdict_check CHECK ((verdict = ANY (ARRAY['confirmed'::text, 'ended'::text, 'partial'::text, 'not_found'::text, 'unknown'::text])))
 );
+CREATE TABLE outbox.tombstone (
+    tenant_id text NOT NULL,
+    operation_id text NOT NULL,
+    seq bigint NOT NULL,
+    tool text NOT NULL,
+    principal_id text NOT NULL,
+    digest bytea NOT NULL,
+    state outbox.state NOT NULL,
+    cause text,
+    external_id text,
+    receipt_digest bytea,
+    ended_at timestamp with time zone NOT NULL,
+    purged_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
+    CONSTRAINT tombstone_state_check CHECK ((state = ANY (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state])))
+);
 CREATE VIEW outbox.contradiction AS
  SELECT e.seq,
     e.evidence_id,
         CASE
-            WHEN ((o.state = 'rejected'::outbox.state) AND ((e.kind = 'receipt'::text) OR (e.verdict = 'confirmed'::text))) THEN 'evidence of the effect after the operation was rejected'::text
+            WHEN ((w.state = 'rejected'::outbox.state) AND ((e.kind = 'receipt'::text) OR (e.verdict = 'confirmed'::text))) THEN 'evidence of the effect after the operation was rejected'::text
             WHEN (e.duplicates > 0) THEN 'the receiver holds more than one record with this identity'::text
             ELSE 'a second effect with another external id'::text
         END AS what
-   FROM (outbox.evidence e
+   FROM (((outbox.evidence e
      LEFT JOIN outbox.outcome o ON ((o.seq = e.seq)))
-  WHERE ((e.duplicates > 0) OR ((o.state = 'rejected'::outbox.state) AND ((e.kind = 'receipt'::text) OR (e.verdict = 'confirmed'::text))) OR ((o.state = 'succeeded'::outbox.state) AND (e.external_id IS NOT NULL) AND (o.external_id IS NOT NULL) AND (e.external_id <> o.external_id)));
+     LEFT JOIN outbox.tombstone s ON ((s.seq = e.seq)))
+     CROSS JOIN LATERAL ( SELECT COALESCE(o.state, s.state) AS state,
+            COALESCE(o.external_id, s.external_id) AS external_id) w)
+  WHERE ((e.duplicates > 0) OR ((w.state = 'rejected'::outbox.state) AND ((e.kind = 'receipt'::text) OR (e.verdict = 'confirmed'::text))) OR ((w.state = 'succeeded'::outbox.state) AND (e.external_id <> w.external_id)));
 CREATE TABLE outbox.doubt (
     seq bigint NOT NULL,
     receiver_id integer NOT NULL,
@@ -1626,21 +1651,6 @@ CREATE VIEW outbox.stuck AS
     reason,
     (outbox.now() - since) AS age
    FROM outbox.doubt d;
-CREATE TABLE outbox.tombstone (
-    tenant_id text NOT NULL,
-    operation_id text NOT NULL,
-    seq bigint NOT NULL,
-    tool text NOT NULL,
-    principal_id text NOT NULL,
-    digest bytea NOT NULL,
-    state outbox.state NOT NULL,
-    cause text,
-    external_id text,
-    receipt_digest bytea,
-    ended_at timestamp with time zone NOT NULL,
-    purged_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
-    CONSTRAINT tombstone_state_check CHECK ((state = ANY (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state])))
-);
 ALTER TABLE ONLY outbox.alembic_version
     ADD CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num);
 ALTER TABLE ONLY outbox.approval
@@ -1704,6 +1714,7 @@ CREATE INDEX outcome_xid ON outbox.outcome USING btree (xid, seq);
 CREATE INDEX pending_expiry ON outbox.pending USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX pending_order ON outbox.pending USING btree (receiver_id, ord, seq) WHERE (ord IS NOT NULL);
 CREATE INDEX tombstone_age ON outbox.tombstone USING btree (tool, ended_at);
+CREATE INDEX tombstone_seq ON outbox.tombstone USING btree (seq);
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.approval FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge', 'redact');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.audit FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change();
@@ -1957,6 +1968,8 @@ GRANT SELECT ON TABLE outbox.evidence TO outbox_relay;
 GRANT SELECT ON TABLE outbox.evidence TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.evidence TO outbox_approver;
 GRANT SELECT ON TABLE outbox.evidence TO outbox_operator;
+GRANT SELECT ON TABLE outbox.tombstone TO outbox_approver;
+GRANT SELECT ON TABLE outbox.tombstone TO outbox_operator;
 GRANT SELECT ON TABLE outbox.contradiction TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.contradiction TO outbox_approver;
 GRANT SELECT ON TABLE outbox.contradiction TO outbox_operator;
@@ -2074,5 +2087,3 @@ GRANT SELECT ON TABLE outbox.pause TO outbox_viewer;
 GRANT SELECT ON TABLE outbox.stuck TO outbox_approver;
 GRANT SELECT ON TABLE outbox.stuck TO outbox_operator;
 GRANT SELECT ON TABLE outbox.stuck TO outbox_viewer;
-GRANT SELECT ON TABLE outbox.tombstone TO outbox_approver;
-GRANT SELECT ON TABLE outbox.tombstone TO outbox_operator;

@@ -361,6 +361,7 @@ create table outbox.tombstone (
   primary key (tenant_id, operation_id)
 );
 create index tombstone_age on outbox.tombstone (tool, ended_at);
+create index tombstone_seq on outbox.tombstone (seq); -- evidence may still come
 
 -- An ended operation of an ordering key of which an earlier attempt may still land: its successor waits until then.
 create table outbox.landing (

@@ -208,6 +208,9 @@ begin
   -- The open row before its doubt, as everybody locks them.
   select p.* into held from outbox.place_of(p_seq) w join outbox.pending p
     on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq for no key update of p;
+  if held.seq is null then
+    perform from outbox.outcome o where o.seq = p_seq for key share; -- a purge must not take what it has not seen with it
+  end if;
   insert into outbox.evidence (seq, attempt, fence, kind, verdict, external_id, receipt, duplicates, status, excerpt, request_id,
                                sent_at, source, stated_by, note)
   values (p_seq, p_attempt, p_fence, p_kind, p_verdict, p_external_id, p_receipt, coalesce(p_duplicates, 0), p_status, p_excerpt,

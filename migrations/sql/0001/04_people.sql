@@ -230,16 +230,17 @@ create view outbox.attempt_log as
          -- An answer that was the receipt is not kept twice.
          o.status, coalesce(o.excerpt, o.receipt), o.request_id, o.peer from outbox.outcome o where o.from_state = 'executing';
 
--- Evidence that contradicts a terminal state, or itself. It changes nothing and raises.
+-- Evidence that contradicts a terminal state, or itself. It changes nothing and raises, also when the end has been purged.
 create view outbox.contradiction as
   select e.seq, e.evidence_id, case
-      when o.state = 'rejected' and (e.kind = 'receipt' or e.verdict = 'confirmed') then 'evidence of the effect after the operation was rejected'
+      when w.state = 'rejected' and (e.kind = 'receipt' or e.verdict = 'confirmed') then 'evidence of the effect after the operation was rejected'
       when e.duplicates > 0 then 'the receiver holds more than one record with this identity'
       else 'a second effect with another external id' end as what
-  from outbox.evidence e left join outbox.outcome o on o.seq = e.seq
+  from outbox.evidence e left join outbox.outcome o on o.seq = e.seq left join outbox.tombstone s on s.seq = e.seq
+  cross join lateral (select coalesce(o.state, s.state) as state, coalesce(o.external_id, s.external_id) as external_id) w
   where e.duplicates > 0
-     or (o.state = 'rejected' and (e.kind = 'receipt' or e.verdict = 'confirmed'))
-     or (o.state = 'succeeded' and e.external_id is not null and o.external_id is not null and e.external_id <> o.external_id);
+     or (w.state = 'rejected' and (e.kind = 'receipt' or e.verdict = 'confirmed'))
+     or (w.state = 'succeeded' and e.external_id <> w.external_id);
 
 -- What will not move on its own, or is late. Never scans the backlog.
 create view outbox.stuck as

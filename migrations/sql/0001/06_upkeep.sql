@@ -134,13 +134,17 @@ begin
     raise exception 'a batch has one row at least' using errcode = 'OB400';
   end if;
   perform set_config('outbox.act', 'purge', true);
-  perform setval('outbox.last_purge', pg_current_xact_id()::text::bigint); -- see outbox.place()
+  -- One after the other: outbox.place() asks whether its snapshot sees the latest purge, and has to see every one before it then.
+  perform pg_advisory_xact_lock(hashtextextended('outbox.purge', 0));
+  perform setval('outbox.last_purge', pg_current_xact_id()::text::bigint);
   select coalesce(array_agg(v.seq) filter (where v.verdict = 'purge'), '{}'),
          count(*) filter (where v.verdict in ('unsettled', 'contradicted')), case when count(*) = p_limit then max(v.seq) end
     into gone, kept, passed from outbox.purgeable(p_after, p_upto, least(p_before, outbox.now()), p_limit) v;
-  -- What another purge has taken meanwhile is not here any more.
+  -- What outbox.witness() holds stays, and so does what it has contradicted meanwhile.
   select coalesce(array_agg(c.seq), '{}') into gone
     from (select o.seq from outbox.outcome o where o.seq = any (gone) for update skip locked) c;
+  select coalesce(array_agg(g.seq), '{}') into gone from unnest(gone) g (seq)
+    where not exists (select from outbox.contradiction x where x.seq = g.seq);
   insert into outbox.tombstone (tenant_id, operation_id, seq, tool, principal_id, digest, state, cause, external_id, receipt_digest, ended_at)
     select i.tenant_id, i.operation_id, i.seq, i.tool, i.principal_id, i.digest, o.state, o.cause, o.external_id,
            sha256(convert_to(o.receipt, 'UTF8')), o.ended_at
