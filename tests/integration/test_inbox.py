@@ -1,5 +1,6 @@
 """The inbox itself: its functions called as their roles call them, two at a time where that is the question."""
 
+import json
 import os
 import re
 import uuid
@@ -318,6 +319,19 @@ def test_no_effect_and_no_tombstone_is_committed_asynchronously(
         act(on=connection)
         assert one(connection.execute("show synchronous_commit")) == {"synchronous_commit": then}
         connection.rollback()
+
+
+@pytest.mark.parametrize(
+    ("setting", "then"), [("synchronous_commit=off", "on"), ("client_min_messages=error", "warning")]
+)
+def test_a_handler_cannot_take_away_what_its_commit_rests_on(
+    callers: Callers, inbox: Inbox, setting: str, then: str
+) -> None:
+    name, value = setting.split("=")
+    connection = callers.connect(inbox.receiver_dsn, autocommit=False)
+    assert callers.receive(json.dumps({"set": name, "to": value}), on=connection)["said"] == "effect"
+    assert one(connection.execute("select current_setting(%s) as value", [name])) == {"value": then}
+    connection.rollback()
 
 
 def test_the_settings_that_promises_rest_on_are_in_force(callers: Callers, inbox: Inbox) -> None:

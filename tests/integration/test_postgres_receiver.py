@@ -277,9 +277,18 @@ async def test_a_deadlock_that_really_happens_is_nobodys_fault(inbox: Inbox) -> 
 
 
 async def test_an_error_at_the_commit_comes_after_the_row_and_is_not_a_receipt(inbox: Inbox) -> None:
+    """It speaks of what the handler did for this operation: others, and the receiver as a whole, go on."""
     outcome = await deliver(arguments=asking(break_at_commit=True))
     assert isinstance(outcome, ReceiverFault)
+    assert outcome.forbidden, "it does not pause the receiver"
     assert "SQLSTATE 23503" in outcome.answer.excerpt
+    assert inbox.effects(SENT_KEY) == 0
+
+
+async def test_a_declared_error_at_the_commit_means_what_was_declared(inbox: Inbox) -> None:
+    tool = tool_config({"answers": [{"sqlstate": ["23503"], "means": "refused"}]})
+    outcome = await deliver(tool=tool, arguments=asking(break_at_commit=True))
+    assert isinstance(outcome, Refused)
     assert inbox.effects(SENT_KEY) == 0
 
 

@@ -30,7 +30,8 @@ CONTRACT: dict[str, Any] = {
     "source": "docs/receivers.md",
 }
 
-# What the handler does is said by the arguments: `wait_for` a lock that a test holds, `raise` an error, `receipt`.
+# What the handler does is said by the arguments: it may wait for a lock that a test holds, raise an error, give a receipt,
+# or change a setting for the rest of its transaction.
 SHOP = """
 create schema shop;
 create table shop.movement (id bigint generated always as identity, sent_key uuid, attempt int, tenant_id text,
@@ -55,6 +56,8 @@ begin
     raise exception 'closed today' using errcode = 'OB422';
   elsif said ? 'raise' then
     raise exception 'as you asked' using errcode = said ->> 'raise', detail = 'what only we may know';
+  elsif said ? 'set' then
+    perform set_config(said ->> 'set', said ->> 'to', true);
   elsif said ? 'warn' then
     raise warning 'stock is low';
   elsif said ? 'break_at_commit' then

@@ -64,7 +64,8 @@ class Fault:
     """
     An error that rolled the transaction back.
 
-    `inside`: it was raised inside of the function that was called; otherwise the call itself was refused.
+    `inside`: it was raised inside of the function that was called, or by the commit of what that has done; otherwise
+    the call itself was refused.
     """
 
     sqlstate: str
@@ -157,7 +158,7 @@ class Exchange:
         if not link.usable:
             raise Lost
         self.phase = Phase.OVER
-        fault = next((_fault(result) for result in results if result.status == ExecStatus.FATAL_ERROR), None)
+        fault = _fault_in(results)
         if fault is None and link.warned_at_commit:
             raise NotReplicated
         return Reply({}, fault) if fault is not None else Reply(_row(results))
@@ -223,14 +224,18 @@ def _encoded(value: Value) -> bytes | None:
     return str(value).encode() if isinstance(value, str | int) else value
 
 
-def _fault(result: "PGresult") -> Fault:
-    def field(name: DiagnosticField) -> str:
-        return (result.error_field(name) or b"").decode(errors="replace")
+def _fault_in(results: "Sequence[PGresult]") -> Fault | None:
+    failed = next((result for result in results if result.status == ExecStatus.FATAL_ERROR), None)
+    if failed is None:
+        return None
 
-    # Context is what a function adds on the way out. Detail is left out: it may quote rows.
-    return Fault(
-        field(DiagnosticField.SQLSTATE), field(DiagnosticField.MESSAGE_PRIMARY), bool(field(DiagnosticField.CONTEXT))
-    )
+    def field(name: DiagnosticField) -> str:
+        return (failed.error_field(name) or b"").decode(errors="replace")
+
+    # Context is what a function adds on the way out; what comes after the row is said by the commit, about what the
+    # function has done (deferred constraints). Detail is left out: it may quote rows.
+    inside = bool(field(DiagnosticField.CONTEXT)) or failed is not results[0]
+    return Fault(field(DiagnosticField.SQLSTATE), field(DiagnosticField.MESSAGE_PRIMARY), inside)
 
 
 def _row(results: "Sequence[PGresult]") -> dict[str, str | None]:

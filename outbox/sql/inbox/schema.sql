@@ -131,6 +131,19 @@ begin
   return handler.function;
 end $$;
 
+-- What the commit of this transaction rests on. Asked before a handler and after it, which may have settings of its own.
+create or replace function inbox.be_durable() returns void language plpgsql volatile as $$
+begin
+  if current_setting('synchronous_commit') = 'off' then
+    -- A crash would forget effects and tombstones that have been told already.
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+  if current_setting('client_min_messages') = 'error' then
+    -- That a commit did not wait for its standby is said in a warning, and nowhere else.
+    perform set_config('client_min_messages', 'warning', true);
+  end if;
+end $$;
+
 -- What must be right about every call, whatever role and settings it comes with.
 create or replace function inbox.enter(p_inbox text) returns void language plpgsql volatile as $$
 declare
@@ -142,14 +155,7 @@ begin
   elsif current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'an inbox needs READ COMMITTED, not %', upper(current_setting('transaction_isolation')) using errcode = 'OB428';
   end if;
-  if current_setting('synchronous_commit') = 'off' then
-    -- A crash would forget effects and tombstones that have been told already.
-    perform set_config('synchronous_commit', 'on', true);
-  end if;
-  if current_setting('client_min_messages') = 'error' then
-    -- That a commit did not wait for its standby is said in a warning, and nowhere else.
-    perform set_config('client_min_messages', 'warning', true);
-  end if;
+  perform inbox.be_durable();
 end $$;
 
 -- Whether an operation of this lane has had its effect under a newer fence. If not, none under an older one has it from now on, until
@@ -209,6 +215,7 @@ begin
   if said = 'effect' then
     execute 'select ' || inbox.handler_of(p_tool) || '($1)' into result using row(p_sent_key, p_attempt, p_tenant_id, p_operation_id,
       p_tool, p_resource, p_arguments::jsonb, p_expected_version, p_content_type, p_body)::inbox.request;
+    perform inbox.be_durable();
     update inbox.operation o set receipt = result where o.sent_key = p_sent_key and result is not null;
   end if;
   receipt := left(result::text, 4096);
