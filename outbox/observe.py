@@ -37,6 +37,7 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "daemon_started": _INFO,
         "daemon_stopping": _INFO,
         "daemon_stopped": _INFO,
+        "task_stuck": _ERROR,
         "database_lost": _WARNING,
         "database_back": _INFO,
         "settings_weak": _WARNING,

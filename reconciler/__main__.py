@@ -16,11 +16,10 @@ from reconciler.service import reconciling
 EXIT_FAULT, EXIT_USAGE, EXIT_DATABASE = 1, 2, 5
 
 
-async def serve(settings: Settings, receivers: Sequence[str]) -> None:
+async def serve(settings: Settings, receivers: Sequence[str], stopping: Stopping) -> None:
     """Run a reconciler until SIGTERM or SIGINT."""
-    stopping = Stopping()
-    stopping.install()
     own = settings.reconciler
+    stopping.install(own.grace_seconds)
     async with reconciling(settings, receivers) as reconciler:
         if own.metrics_port is not None:
             reconciler.meters.serve(own.metrics_port, own.metrics_host)
@@ -40,13 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, help="default: OUTBOX_CONFIG, else outbox.toml")
     parser.add_argument("--receiver", action="append", default=[], metavar="NAME", help="ask this receiver only")
     given = parser.parse_args(argv)
+    stopping = Stopping()
     try:
         settings = load_settings(given.config)
         observe.configure(settings.reconciler.log)
-        asyncio.run(serve(settings, given.receiver))
+        asyncio.run(serve(settings, given.receiver, stopping))
     except OutboxError as error:
         print(f"outbox reconciler: {error}", file=sys.stderr)  # noqa: T201 - nothing else would say why it ended
         return _exit_code(error)
+    finally:
+        stopping.over()
     return 0
 
 

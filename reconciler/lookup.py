@@ -13,6 +13,7 @@ from typing import Final
 
 from outbox import crashpoints
 from outbox.contract import ReceiverConfig, Wiring
+from outbox.daemon import cancelled
 from outbox.errors import OutboxError, Problem, ReceiverError
 from outbox.evidence import Observation, Verdict
 from outbox.lease import boottime
@@ -190,9 +191,7 @@ async def _bounded(receiver: Receiver, question: Question) -> Observation:
     try:
         await asyncio.wait({look}, timeout=question.deadline_seconds + CUT_OFF_SECONDS)
     finally:
-        if not look.done():
-            look.cancel()
-            await asyncio.wait({look}, timeout=CANCEL_SECONDS_MAX)
+        await cancelled(look, within_seconds=CANCEL_SECONDS_MAX)
     if not look.done() or look.cancelled():
         return _unknown(f"no answer within {question.deadline_seconds:g} s")
     error = look.exception()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 
 from outbox.contract import ReceiverConfig
-from outbox.daemon import ClockWatch, Heart, Life, Member, Stopping, opened, retrying
+from outbox.daemon import ClockWatch, Crew, Heart, Life, Member, Stopping, cancelled, opened, retrying
 from outbox.errors import ConfigError, DatabaseUnavailable, Problem, SchemaMismatch
 from outbox.observe import Meters, emit
 from outbox.receivers import Receiver, open_receiver
@@ -21,6 +21,8 @@ from reconciler.settle import Settler
 from reconciler.sweep import Bounds, Sweep
 
 STATEMENTS = "reconcile"
+# Claiming is one statement; a database that takes longer is not waited for.
+_LAST_CLAIM_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +102,16 @@ class Reconciler:
         Goes on when the database was away. Raises DatabaseError for what will not pass by itself.
         """
         stop, settings = stopping.requested, self._settings
-        tasks = [
-            asyncio.create_task(_persistently(stop, lambda: self.sweep.run(stop, settings.poll_seconds))),
-            asyncio.create_task(_every(stop, settings.belt_seconds / 2, self.chores.run_once)),
-            asyncio.create_task(_every(stop, settings.registry_poll_seconds, self._refresh_or_keep)),
-            asyncio.create_task(_every(stop, settings.heartbeat_seconds, self._heart.beat)),
-        ]
+        crew = Crew()
+        sweeping = crew.start(_persistently(stop, lambda: self.sweep.run(stop, settings.poll_seconds)))
+        crew.start(_every(stop, settings.belt_seconds / 2, self.chores.run_once))
+        crew.start(_every(stop, settings.registry_poll_seconds, self._refresh_or_keep))
+        crew.start(_every(stop, settings.heartbeat_seconds, self._heart.beat))
         try:
             # The first that fails ends the process: whoever watches over it starts another.
-            await asyncio.gather(*tasks)
+            await crew.during(_until_stopped(stopping, sweeping))
         finally:
             stop.set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(DatabaseUnavailable):
                 await self.sweep.finish(settings.grace_seconds, stopping.at_once)
             await self._heart.leave()
@@ -149,6 +147,14 @@ class Reconciler:
                 emit("registry_refused", reason=str(problem))
         except (ConfigError, SchemaMismatch) as error:
             emit("registry_refused", reason=error.message)
+
+
+async def _until_stopped(stopping: Stopping, sweeping: "asyncio.Task[None]") -> None:
+    """Wait to be asked; and for a claim that is on its way, which would stand until it has run out."""
+    await stopping.requested.wait()
+    hurrying = asyncio.create_task(stopping.at_once.wait())
+    await asyncio.wait({sweeping, hurrying}, timeout=_LAST_CLAIM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    await cancelled(hurrying)
 
 
 async def _persistently(stop: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from outbox import crashpoints
+from outbox.daemon import cancelled
 from outbox.errors import DatabaseUnavailable, OutboxError
 from outbox.observe import Meters, emit
 from outbox.store import Store
@@ -70,7 +71,7 @@ class Sweep:
                 await asyncio.wait(waited, timeout=poll_seconds, return_when=asyncio.FIRST_COMPLETED)
                 self._collect()
         finally:
-            stopping.cancel()
+            await cancelled(stopping)
 
     async def finish(self, grace_seconds: float, at_once: asyncio.Event) -> None:
         """Let the work end within a grace time, or not even that; cancel the rest, and give back what is claimed."""
@@ -82,9 +83,7 @@ class Sweep:
             asyncio.create_task(at_once.wait()),
         }
         await asyncio.wait(waits, timeout=grace_seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*waits, *self._running):
-            task.cancel()
-        await asyncio.gather(*waits, *self._running, return_exceptions=True)
+        await cancelled(*waits, *self._running)
         self._running.clear()
         # All of them: the claim of work that failed would stand, too, until it has run out.
         await self._store.dicts(

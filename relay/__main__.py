@@ -31,13 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     configuration is wrong. 5: the database cannot be used.
     """
     arguments = _parser().parse_args(argv)
+    stopping = Stopping()
     try:
         settings = load_settings(arguments.config, _overrides(arguments))
         configure(settings.relay.log)
-        return EXIT_OK if asyncio.run(_run(settings)) else EXIT_UNRECORDED
+        return EXIT_OK if asyncio.run(_run(settings, stopping)) else EXIT_UNRECORDED
     except OutboxError as error:
         print(f"relay: {error}", file=sys.stderr)  # noqa: T201 - a program that does not start says why
         return EXIT_DATABASE if isinstance(error, DatabaseError) else EXIT_USAGE
+    finally:
+        stopping.over()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,9 +58,8 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, dict[str, object]]:
     return {"relay": {name: value for name, value in given.items() if value is not None}}
 
 
-async def _run(settings: Settings) -> bool:
-    stopping = Stopping()
-    stopping.install()
+async def _run(settings: Settings, stopping: Stopping) -> bool:
+    stopping.install(settings.relay.grace_seconds)
     # Attempts make many small objects and no cycles: looking for those every 700 objects takes time and finds nothing.
     gc.freeze()
     gc.set_threshold(_GC_OBJECTS)

@@ -5,10 +5,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from outbox.daemon import CANCEL_AGAIN_SECONDS
 from outbox.deadline import CATCH_UP_SECONDS, STOOD_STILL_SECONDS
 from outbox.lease import boottime
 from outbox.observe import Meters, emit
-from outbox.outcome import NotSent, Outcome, Receipt
+from outbox.outcome import Ambiguous, NotSent, Outcome, Receipt
+from outbox.states import Cause
 from relay.attempt import Scene, attempt, followed, stopped
 from relay.begun import Begun, Bound, Finished, Name
 from relay.holding import Holding
@@ -22,6 +24,9 @@ _NEWEST_PART: Final = 0.1
 _AHEAD_PART: Final = 0.25
 # Attempts that end at once are made in a row; after so many of them everybody else gets a turn.
 _TURNS_MAX: Final = 50
+# A receiver that goes on after so many cancellations is left behind; less than what the end of a relay waits for it.
+_CANCELS_MAX: Final = 20
+_TIMEOUT: Final = Ambiguous(reason="no end, long after the deadline", cause=Cause.TIMEOUT)
 
 
 class Flight:
@@ -112,8 +117,8 @@ class Flight:
     def break_off(self) -> None:
         """End everything, at once: what has been sent is unknown, what has not is known not to have been."""
         self.dismiss(stopped(sent=False))
-        for worker in self._workers:
-            worker.cancel()
+        for worker in list(self._workers):
+            self._cancel(worker)
 
     # ------------------------------------------------------------------------------------------------------- workers
 
@@ -134,7 +139,8 @@ class Flight:
             self._watch(bound.deadline_at)
             started = boottime()
             finished = await attempt(bound, self._scene())
-            del self._running[me]
+            if self._running.pop(me, None) is None:
+                return  # it was left behind
             self._seconds += _NEWEST_PART * (boottime() - started - self._seconds)
             self._end(finished)
             turns += 1
@@ -179,7 +185,23 @@ class Flight:
             if bound.deadline_at > now:
                 self._watch(bound.deadline_at)
             elif not worker.cancelling():
-                worker.cancel()
+                self._cancel(worker)
+
+    def _cancel(self, worker: "asyncio.Task[None]", times: int = _CANCELS_MAX) -> None:
+        """Cancel it until it has ended: somebody's receiver, or a library, may swallow a cancellation."""
+        if worker.done():
+            return
+        if times:
+            worker.cancel()
+            asyncio.get_running_loop().call_later(CANCEL_AGAIN_SECONDS, self._cancel, worker, times - 1)
+            return
+        # Its gate lets nothing begin any more. Of what it has sent nothing is known, and somebody else has its slot.
+        self._workers.discard(worker)
+        if (bound := self._running.pop(worker, None)) is not None:
+            emit("attempt_unforeseen", **bound.begun.names, reason="its receiver ignores cancellation")
+            outcome = stopped(sent=True) if boottime() < bound.deadline_at else _TIMEOUT
+            self._end(followed(bound, outcome, self._scene().jitter()))
+        self.pump()
 
     def _end(self, finished: Finished) -> None:
         self._report(finished)

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from typing import Final
 
-from outbox.daemon import retrying
+from outbox.daemon import Crew, retrying
 from outbox.decide.facts import Step
 from outbox.errors import DatabaseError, DatabaseUnavailable
 from outbox.lease import LocalLease, boottime
 from outbox.observe import emit
 from outbox.outcome import NotSent
-from outbox.states import TERMINAL
+from outbox.states import TERMINAL, Cause
 from relay.attempt import Scene, unreadable
 from relay.begun import Begun, Bound, Finished
 from relay.claims import Claims
@@ -62,15 +62,17 @@ class Lane:
 
     async def run(self) -> None:
         """Begin, deliver and record, until it is closed and drained."""
-        async with asyncio.TaskGroup() as group:
-            recording = group.create_task(self.recorder.run())
-            while not self.closing:
-                await self._turn()
-            # A begin that was on its way while the lane was being closed has been heard of by now.
-            self.drained.clear()
-            self._check_drained()
-            await self.drained.wait()
-            recording.cancel()
+        crew = Crew()
+        crew.start(self.recorder.run())
+        await crew.during(self._until_drained())
+
+    async def _until_drained(self) -> None:
+        while not self.closing:
+            await self._turn()
+        # A begin that was on its way while the lane was being closed has been heard of by now.
+        self.drained.clear()
+        self._check_drained()
+        await self.drained.wait()
 
     async def _turn(self) -> None:
         again_at = 0.0
@@ -118,7 +120,7 @@ class Lane:
         self.lost, self.lease = True, _NO_LEASE
         self._shared.meters.count("leases_lost", receiver=self.holding.receiver)
         emit("lane_lost", receiver=self.holding.receiver, lane=self.holding.lane, fence=self.holding.fence, reason=why)
-        self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent"))
+        self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent", cause=Cause.TOO_LATE))
         self.close()
 
     def renewed(self, sent_at: float) -> None:
@@ -138,7 +140,8 @@ class Lane:
     def circuit_changed(self) -> None:
         """The receiver is left alone: what waits is not sent. Or it answers again: there may be something to begin."""
         if self.service.breaker.is_open:
-            self.flight.dismiss(NotSent(reason="the receiver is left alone: its circuit is open"))
+            reason = "the receiver is left alone: its circuit is open"
+            self.flight.dismiss(NotSent(reason=reason, cause=Cause.LEFT_ALONE))
         self.ring()
 
     async def settle(self) -> None:
@@ -166,7 +169,7 @@ class Lane:
             else:
                 self.flight.add(Bound(begun=row, pinned=pinned, in_force=in_force))
         if self.lost:
-            self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent"))
+            self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent", cause=Cause.TOO_LATE))
         elif self.service.breaker.is_open and not self.claims.probing:
             self.circuit_changed()  # while these were begun
 

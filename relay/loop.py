@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from outbox.daemon import Heart, Member, Stopping, cancelled, do_chores
+from outbox.daemon import Crew, Heart, Member, Stopping, cancelled, do_chores
 from outbox.errors import ConfigError, DatabaseError, DatabaseUnavailable, SchemaMismatch
 from outbox.lease import boottime
 from outbox.observe import emit
@@ -39,7 +39,7 @@ class Relay:
         self._shared = shared
         self._heart = heart
         self._registry: Registry | None = None
-        self._group: asyncio.TaskGroup | None = None
+        self._crew: Crew | None = None
         self._pauses: dict[str, str] = {}
 
     def pause(self, receiver: str, reason: str) -> None:
@@ -57,14 +57,12 @@ class Relay:
             self._do_chores,
             self._watch_circuits,
         ]
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            helpers = [group.create_task(_repeat(each)) for each in work]
-            if doorbell is not None:
-                helpers.append(group.create_task(doorbell.run()))
-            await stopping.requested.wait()
-            clean = await self._stop(stopping)
-            await cancelled(*helpers)
+        crew = self._crew = Crew()
+        for each in work:
+            crew.start(_repeat(each))
+        if doorbell is not None:
+            crew.start(doorbell.run())
+        clean = await crew.during(self._until_stopped(stopping))
         await self._heart.leave()
         await self.services.aclose()
         return clean
@@ -109,7 +107,7 @@ class Relay:
         """A lane was taken: let it live."""
         if self.leases.stopping:
             lane.close()
-        self.lanes[lane] = None if self._group is None else self._group.create_task(self._live(lane))
+        self.lanes[lane] = None if self._crew is None else self._crew.start(self._live(lane))
 
     async def _live(self, lane: Lane) -> None:
         await lane.run()
@@ -172,8 +170,9 @@ class Relay:
 
     # ---------------------------------------------------------------------------------------------------------- the end
 
-    async def _stop(self, stopping: Stopping) -> bool:
-        """Begin nothing more, let attempts end, give lanes back; break off what takes too long."""
+    async def _until_stopped(self, stopping: Stopping) -> bool:
+        """When asked: begin nothing more, let attempts end, give lanes back; break off what takes too long."""
+        await stopping.requested.wait()
         self.leases.stopping = True
         for lane in list(self.lanes):
             lane.close()
@@ -182,10 +181,8 @@ class Relay:
                 lane.flight.break_off()
             await self._lanes_end(_LAST_WORDS_SECONDS)
         clean = not any(lane.flight.open for lane in self.lanes)
-        for lane, task in list(self.lanes.items()):
+        for lane in list(self.lanes):
             lane.give_up.set()
-            if task is not None:
-                task.cancel()
         return clean
 
     async def _lanes_end(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
@@ -200,7 +197,7 @@ class Relay:
         except TimeoutError:
             return False
         finally:
-            hurrying.cancel()
+            await cancelled(hurrying)
         return True
 
 

@@ -11,10 +11,13 @@ from outbox.daemon.clock import ClockWatch
 from outbox.daemon.heart import Heart
 from outbox.daemon.member import Kind, Member, program_version
 from outbox.daemon.start import Life, check_role, check_schema, opened, weak_settings
-from outbox.daemon.stop import Stopping, cancelled, retrying
+from outbox.daemon.stop import CANCEL_AGAIN_SECONDS, CANCEL_SECONDS_MAX, Crew, Stopping, cancelled, retrying
 
 __all__ = [
+    "CANCEL_AGAIN_SECONDS",
+    "CANCEL_SECONDS_MAX",
     "ClockWatch",
+    "Crew",
     "Heart",
     "Kind",
     "Life",

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from outbox.daemon import cancelled
 from outbox.demo.call import Call, read_call
 from outbox.demo.faults import Fault, Faults
 from outbox.demo.ledger import Books
@@ -30,9 +31,7 @@ class Shop:
 
     async def stop(self) -> None:
         """Forget what was to happen later."""
-        for task in self._later:
-            task.cancel()
-        await asyncio.gather(*self._later, return_exceptions=True)
+        await cancelled(*self._later)
 
     # ------------------------------------------------------------------------------------------------------- effects
 

@@ -126,3 +126,25 @@ def test_tests_wait_for_conditions_and_never_sleep(path: Path) -> None:
         slept = [call for call in calls if re.match(r"(time\.|asyncio\.)?sleep\(", call)]
         # asyncio.sleep(0) waits for nothing: it lets others run, and turns a value into something to await.
         assert [call for call in slept if not re.match(r"asyncio\.sleep\(0[,)]", call)] == []
+
+
+# Who cancels something by himself, and why once is enough, or how it insists.
+CANCELS = {
+    "outbox/daemon/stop.py": "cancels until a task has ended",
+    "outbox/deadline.py": "timers",
+    "outbox/receivers/conformance.py": "tries what a receiver does when it is cancelled",
+    "outbox/receivers/http/exchange.py": "a loop of its own that does nothing but sleep",
+    "relay/flight.py": "cancels an attempt until it has ended, and a timer",
+}
+
+
+@pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
+def test_a_task_is_cancelled_until_it_has_ended_and_not_only_once(path: Path) -> None:
+    """And nothing waits with `asyncio.wait_for`, which swallows a cancellation before Python 3.12."""
+    called = {
+        node.func.attr
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    assert "wait_for" not in called
+    assert ("cancel" in called) is (name_of(path) in CANCELS)
