@@ -24,6 +24,8 @@ from outbox.evidence import Observation, Verdict
 from outbox.outcome import Ambiguous, NotSent, Outcome, Receipt, Refused
 from outbox.receivers import Attempt, Question, Receiver, TooLate
 
+# A receiver ends an attempt by its deadline. What has not ended so long after it never will.
+SILENCE_SECONDS_MAX = 20.0
 KEY = "8e03978e-40d5-53dd-8c93-6894a57f9324"
 OTHER_KEY = "0f6b2c3d-1a2b-5c4d-8e5f-60718293a4b5"
 
@@ -74,6 +76,10 @@ class Bench(ABC):
         """How many effects there were, says whoever had them."""
 
     @abstractmethod
+    async def requests(self, sent_key: str) -> int:
+        """How many requests for an effect arrived, also those that had none, says the same judge."""
+
+    @abstractmethod
     async def lose_next_answer(self) -> None:
         """The next request has its effect, and its answer is lost."""
 
@@ -84,6 +90,10 @@ class Bench(ABC):
     @abstractmethod
     async def hang_next(self) -> None:
         """The next request has its effect, and is never answered."""
+
+    @abstractmethod
+    async def break_next_look(self) -> None:
+        """The next look fails: by an error, a refusal or silence. Not called where `can_look` is false."""
 
 
 class ReceiverConformance:
@@ -122,15 +132,21 @@ class ReceiverConformance:
             await bench.lose_next_answer()
             outcome = await bench.receiver.deliver(bench.attempt(KEY, Gate()))
             _expect(isinstance(outcome, Ambiguous), "a lost answer is Ambiguous", outcome)
-            _expect(await bench.effects(KEY) == 1, "the request was sent once")
+            _expect(await bench.requests(KEY) == 1, "the request was sent once")
+            _expect(await bench.effects(KEY) == 1, "it has one effect")
 
     async def test_silence_is_ambiguous_and_bounded(self) -> None:
         """No answer within the deadline; no further wait."""
         async with self.bench() as bench:
             await bench.hang_next()
             made = dataclasses.replace(bench.attempt(KEY, Gate()), deadline_seconds=1.0)
-            outcome = await bench.receiver.deliver(made)
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS_MAX):
+                    outcome = await bench.receiver.deliver(made)
+            except TimeoutError:
+                raise AssertionError("claim broken: an attempt ends by its deadline") from None
             _expect(isinstance(outcome, Ambiguous), "silence is Ambiguous", outcome)
+            _expect(await bench.requests(KEY) == 1, "the request was sent once")
 
     async def test_a_cancelled_attempt_closes_its_bracket(self) -> None:
         """Whoever cancels learns from the gate whether bytes may have left."""
@@ -178,12 +194,23 @@ class ReceiverConformance:
             other = await bench.receiver.lookup(bench.question(OTHER_KEY))
             _expect(other.verdict is Verdict.NOT_FOUND, "another operation is not confirmed by it", other)
 
+    async def test_a_look_that_fails_proves_nothing(self) -> None:
+        """It is no "not found", and nothing is raised."""
+        async with self.bench() as bench:
+            _must_look(bench)
+            await bench.lose_next_answer()
+            await bench.receiver.deliver(bench.attempt(KEY, Gate()))
+            await bench.break_next_look()
+            seen = await bench.receiver.lookup(bench.question(KEY))
+            _expect(seen.verdict is Verdict.UNKNOWN, "a look that fails is unknown", seen)
+
     async def test_a_look_causes_nothing(self) -> None:
         """However often."""
         async with self.bench() as bench:
             _must_look(bench)
             for _ in range(3):
                 await bench.receiver.lookup(bench.question(KEY))
+            _expect(await bench.requests(KEY) == 0, "looking asks for no effect")
             _expect(await bench.effects(KEY) == 0, "looking has no effect")
 
     async def test_attempts_at_once_do_not_mix(self) -> None:
@@ -204,9 +231,11 @@ class ReceiverConformance:
             _expect(type(seen) is Observation, "a look is an observation", seen)
 
     async def test_it_says_no_secret_and_closes_twice(self) -> None:
-        """Printing a receiver is safe, and so is closing it again."""
+        """Printing a receiver, or what it said, is safe, and so is closing it again."""
         async with self.bench() as bench:
-            said = repr(bench.receiver) + repr(bench.attempt(KEY, Gate())) + repr(vars(bench.receiver))
+            await bench.lose_next_answer()
+            outcome = await bench.receiver.deliver(bench.attempt(KEY, Gate()))
+            said = repr(bench.receiver) + repr(bench.attempt(KEY, Gate())) + repr(vars(bench.receiver)) + repr(outcome)
             _expect(not any(secret in said for secret in bench.secrets), "no secret is said")
             await bench.receiver.aclose()
             await bench.receiver.aclose()

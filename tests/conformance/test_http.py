@@ -44,9 +44,12 @@ NEITHER: dict[str, Any] = {
 class HttpBench(Bench):
     secrets = (WRITE_TOKEN, READ_TOKEN)
 
-    def __init__(self, demo: Demo, config: ReceiverConfig, tool_config: ToolConfig) -> None:
+    def __init__(
+        self, demo: Demo, config: ReceiverConfig, tool_config: ToolConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.receiver = HttpReceiver("warehouse", config)
         self._demo = demo
+        self._monkeypatch = monkeypatch
         self._config = config
         self._tool = tool_config
 
@@ -61,6 +64,10 @@ class HttpBench(Bench):
         operation_id = str(uuid.uuid5(uuid.NAMESPACE_OID, sent_key))
         return sum(effect.operation == operation_id for effect in self._demo.ledger.effects())
 
+    async def requests(self, sent_key: str) -> int:
+        operation_id = str(uuid.uuid5(uuid.NAMESPACE_OID, sent_key))
+        return sum(request.operation == operation_id for request in self._demo.ledger.requests())
+
     async def lose_next_answer(self) -> None:
         self._demo.fault("lose_answer")
 
@@ -70,6 +77,9 @@ class HttpBench(Bench):
     async def hang_next(self) -> None:
         self._demo.fault("hang")
 
+    async def break_next_look(self) -> None:
+        self._monkeypatch.setenv("DEMO_READ", "a token that nobody knows")
+
 
 class _OnTheDemo(ReceiverConformance):
     changes: dict[str, Any]
@@ -78,7 +88,7 @@ class _OnTheDemo(ReceiverConformance):
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = tmp_path
+        self.folder, self.monkeypatch = tmp_path, monkeypatch
         monkeypatch.setenv("DEMO_WRITE", WRITE_TOKEN)
         monkeypatch.setenv("DEMO_READ", READ_TOKEN)
 
@@ -90,7 +100,7 @@ class _OnTheDemo(ReceiverConformance):
                 auth={"kind": "bearer", "secret": "env:DEMO_WRITE", "id": "main"},
                 read_auth={"kind": "bearer", "secret": "env:DEMO_READ", "id": "read"},
             )
-            bench = HttpBench(demo, config, tool(**self.changes))
+            bench = HttpBench(demo, config, tool(**self.changes), self.monkeypatch)
             bench.honours_keys, bench.can_look = self.honours_keys, self.can_look
             yield bench
             await bench.receiver.aclose()

@@ -30,6 +30,9 @@ class PostgresBench(Bench):
     async def effects(self, sent_key: str) -> int:
         return self._inbox.effects(sent_key)
 
+    async def requests(self, sent_key: str) -> int:
+        return self._proxy.asked_for(sent_key)
+
     async def lose_next_answer(self) -> None:
         self._proxy.next = "lose"
 
@@ -38,6 +41,9 @@ class PostgresBench(Bench):
 
     async def hang_next(self) -> None:
         self._proxy.next = "hang"
+
+    async def break_next_look(self) -> None:
+        self._proxy.next = "lose"
 
 
 class TestPostgres(ReceiverConformance):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from outbox.evidence import Observation, Verdict
 from outbox.outcome import Answer, Outcome, Receipt, Refused
 from outbox.receivers import Attempt, Question
 from outbox.receivers.conformance import Bench, Gate, ReceiverConformance
@@ -17,7 +18,8 @@ class ScriptedBench(Bench):
     def __init__(self) -> None:
         self.happened: set[str] = set()
         self.next: list[str] = []
-        self.receiver = self.scripted = ScriptedReceiver([self.line])
+        self.broken = 0
+        self.receiver = self.scripted = ScriptedReceiver([self.line], [self.look])
 
     async def line(self, made: Attempt) -> Outcome:
         act = self.next.pop(0) if self.next else ""
@@ -33,6 +35,13 @@ class ScriptedBench(Bench):
             self.scripted.effects[made.sent_key] -= 1  # the script's own receiver honours keys
         return Receipt(answer=Answer(200), receipt=made.sent_key)
 
+    def look(self, asked: Question) -> Observation:
+        if self.broken:
+            self.broken -= 1
+            return Observation(verdict=Verdict.UNKNOWN)
+        found = asked.sent_key in self.happened
+        return Observation(verdict=Verdict.CONFIRMED if found else Verdict.NOT_FOUND)
+
     def attempt(self, sent_key: str, gate: Gate) -> Attempt:
         return attempt(CONFIG, sent_key=sent_key, gate=gate)
 
@@ -42,6 +51,9 @@ class ScriptedBench(Bench):
     async def effects(self, sent_key: str) -> int:
         return self.scripted.effects[sent_key]
 
+    async def requests(self, sent_key: str) -> int:
+        return sum(made.sent_key == sent_key for made in self.scripted.attempts)
+
     async def lose_next_answer(self) -> None:
         self.next.append("lose")
 
@@ -50,6 +62,9 @@ class ScriptedBench(Bench):
 
     async def hang_next(self) -> None:
         self.next.append("hang")
+
+    async def break_next_look(self) -> None:
+        self.broken += 1
 
 
 class TestScripted(ReceiverConformance):

@@ -30,8 +30,8 @@ CONTRACT: dict[str, Any] = {
     "source": "docs/receivers.md",
 }
 
-# What the handler does is said by the arguments: it may wait for a lock that a test holds, raise an error, give a receipt,
-# or change a setting for the rest of its transaction.
+# What the handler does is said by the arguments: it may wait for a lock that a test holds, raise an error, give a
+# receipt, or change a setting for the rest of its transaction.
 SHOP = """
 create schema shop;
 create table shop.movement (id bigint generated always as identity, sent_key uuid, attempt int, tenant_id text,
@@ -175,6 +175,7 @@ class Proxy:
     def __init__(self, dsn: str) -> None:
         self.next: Literal["pass", "lose", "hang", "cut", "stall"] = "pass"
         self.calls = 0
+        self._asked: list[bytes] = []
         self.passed = 0
         """How many bytes went up."""
         self.stalled, self.go_on, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -185,6 +186,10 @@ class Proxy:
         """The same login, through here."""
         assert self._server is not None
         return url(original, host="127.0.0.1", port=str(self._server.sockets[0].getsockname()[1]))
+
+    def asked_for(self, sent_key: str) -> int:
+        """How many calls for an effect under this key arrived here."""
+        return sum(sent_key.encode() in data for data in self._asked)
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -211,6 +216,7 @@ class Proxy:
         while data := await reader.read(65_536):
             if b"inbox.receive" in data or b"inbox.look" in data:
                 self.calls += 1
+                self._asked += [data] if b"inbox.receive" in data else []
                 mood[:] = [self.next]
                 self.next = "pass"
                 if mood == ["cut"]:  # the call never arrives
