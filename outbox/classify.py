@@ -107,11 +107,15 @@ def _declared(rule: AnswerRule, seen: Seen, answer: Answer, contract: Contract) 
     return _MEANINGS[rule.means](answer, retry_after_seconds(seen.fields))
 
 
+def _not_processed(reason: str, answer: Answer) -> NotSent:
+    return NotSent(reason=reason, answer=answer, cause=Cause.NOT_PROCESSED)
+
+
 _MEANINGS: Final[Mapping[str, Callable[[Answer, float | None], Outcome]]] = MappingProxyType(
     {
         "precondition_failed": lambda answer, _: Refused(answer=answer, cause=Cause.PRECONDITION_FAILED),
         "window_closed": lambda answer, _: Refused(answer=answer, cause=Cause.WINDOW_CLOSED),
-        "not_sent": lambda answer, _: NotSent(reason="the receiver says that it did not process it", answer=answer),
+        "not_sent": lambda answer, _: _not_processed("the receiver says that it did not process it", answer),
         "throttled": lambda answer, seconds: Throttled(answer=answer, retry_after_seconds=seconds),
         "in_flight": lambda answer, seconds: InFlight(answer=answer, retry_after_seconds=seconds),
         "mismatch": lambda answer, _: Mismatch(answer=answer),
@@ -136,7 +140,7 @@ def _default(seen: Seen, answer: Answer, contract: Contract) -> Outcome:
         case 429:
             return Throttled(answer=answer, retry_after_seconds=retry_after_seconds(seen.fields))
         case status if status in NOT_PROCESSED_STATUSES:
-            return NotSent(reason=f"HTTP {status}: not processed", answer=answer)
+            return _not_processed(f"HTTP {status}: not processed", answer)
         case status if status in REFUSED_STATUSES or (300 <= status <= 399 and status != 303):  # noqa: PLR2004
             # A redirect is never followed. 303 is different: after a POST it often means "done, look there".
             return Refused(answer=answer, replayed=replayed)

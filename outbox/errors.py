@@ -263,13 +263,6 @@ class SchemaMismatch(DatabaseError):
     code = "schema_mismatch"
 
 
-# What to look at when a first connection fails.
-RUNNING = (
-    "Is PostgreSQL running there? The address is OUTBOX_DATABASE__DSN, else [database] dsn of the file, else that of"
-    " outbox dev."
-)
-
-
 class DatabaseUnavailable(DatabaseError):
     """The database does not answer."""
 

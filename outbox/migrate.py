@@ -16,6 +16,8 @@ FORCE even the owner who migrates would see no rows).
 
 import hashlib
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -31,8 +33,9 @@ from psycopg import errors as pg
 from psycopg import sql as composing
 
 from outbox import crashpoints
-from outbox.errors import RUNNING, ConfigError, DatabaseUnavailable, NotPermitted, Problem, SchemaMismatch
+from outbox.errors import ConfigError, DatabaseUnavailable, NotPermitted, Problem, SchemaMismatch
 from outbox.schema import SCHEMA_VERSION
+from outbox.sqlstate import connection_hint
 
 VERSION_TABLE = "alembic_version"
 VERSION_TABLE_SCHEMA = "outbox"
@@ -88,8 +91,7 @@ def upgrade(dsn: str, *, roles: bool = True, rls: bool | None = None) -> Report:
     Safe to run twice and at once from two hosts. Raises `DatabaseUnavailable`, `SchemaMismatch` (a server or a schema
     that this version does not know; nothing is changed) or `NotPermitted` (the tables are there, the roles are not).
     """
-    engine = _engine(dsn)
-    try:
+    with _connecting(dsn, _OWNER) as engine:
         with engine.begin() as connection:
             connection.exec_driver_sql(f"select pg_advisory_xact_lock({ADVISORY_LOCK_KEY})")
             _check_server(connection)
@@ -110,25 +112,15 @@ def upgrade(dsn: str, *, roles: bool = True, rls: bool | None = None) -> Report:
             _make_roles(engine)
         rls = was_on if rls is None else rls
         _secure(engine, on=rls)
-    except sqlalchemy.exc.OperationalError as error:
-        raise DatabaseUnavailable(f"Cannot reach the database: {_first_line(error)}", hint=RUNNING) from None
-    finally:
-        engine.dispose()
     return Report(before, after, roles, rls)
 
 
 def pending_revisions(dsn: str) -> list[str]:
     """The revisions that `upgrade` would run, oldest first. Reads only."""
-    engine = _engine(dsn)
-    try:
-        with engine.connect() as connection:
-            _check_server(connection)
-            exists = connection.exec_driver_sql("select to_regclass('outbox.alembic_version') is not null").scalar_one()
-            current = _revision(connection) if exists else None
-    except sqlalchemy.exc.OperationalError as error:
-        raise DatabaseUnavailable(f"Cannot reach the database: {_first_line(error)}", hint=RUNNING) from None
-    finally:
-        engine.dispose()
+    with _connecting(dsn, _READER) as engine, engine.connect() as connection:
+        _check_server(connection)
+        exists = connection.exec_driver_sql("select to_regclass('outbox.alembic_version') is not null").scalar_one()
+        current = _revision(connection) if exists else None
     config = _config()
     _refuse_unknown(config, current)
     scripts = ScriptDirectory.from_config(config)
@@ -218,6 +210,32 @@ def _make_roles(engine: sqlalchemy.Engine) -> None:
         ) from None
 
 
+# Who may do what is asked for here.
+_OWNER = "Migrate as the owner of the schema outbox (the first time: of the database), named in OUTBOX_DATABASE__DSN."
+_READER = (
+    "Ask as outbox_operator, outbox_approver or outbox_viewer, or as the owner, named in OUTBOX_DATABASE__DSN."
+    " `outbox migrate` as the owner renews their grants."
+)
+
+
+@contextmanager
+def _connecting(dsn: str, who: str) -> Iterator[sqlalchemy.Engine]:
+    """Connections to this database, with errors of ours for what a stranger meets; `who` may do it."""
+    engine = _engine(dsn)
+    try:
+        yield engine
+    except (sqlalchemy.exc.DBAPIError, psycopg.Error) as error:
+        cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
+        message = _first_line(cause)
+        if isinstance(cause, pg.InsufficientPrivilege):
+            raise NotPermitted(f"{message[:1].upper()}{message[1:]}.", hint=who) from None
+        if not isinstance(cause, psycopg.OperationalError | pg.ReadOnlySqlTransaction):
+            raise
+        raise DatabaseUnavailable(f"Cannot use the database: {message}", hint=connection_hint(message)) from None
+    finally:
+        engine.dispose()
+
+
 def _engine(dsn: str) -> sqlalchemy.Engine:
     def connect() -> psycopg.Connection[Any]:
         connection = psycopg.connect(dsn, connect_timeout=10, autocommit=True)
@@ -264,8 +282,8 @@ def _check_server(connection: sqlalchemy.Connection) -> None:
         )
 
 
-def _first_line(error: sqlalchemy.exc.OperationalError) -> str:
-    return str(error.orig).strip().splitlines()[0]
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def create_database(dsn: str, name: str) -> None:

@@ -109,7 +109,8 @@ class NotSent:
     """
     Nothing of this attempt was processed: no byte left this machine, or the receiver says so (421, 425).
 
-    `reason` is for people; `cause` is `not_sent`, or `shutdown`, `no_route`, `target_changed`, `scope_changed`.
+    `reason` is for people; `cause` is one of `states.UNSENT`, or `shutdown`, `no_route`, `target_changed`,
+    `scope_changed`: with it the operation waits, and `outbox why` says it.
     `unreachable`: the receiver was called and nobody was there, so it speaks of the receiver and not of this attempt.
     """
 

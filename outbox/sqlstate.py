@@ -1,5 +1,5 @@
 """
-What PostgreSQL says on a service's connection: one error of ours for each SQLSTATE that means something here.
+What PostgreSQL says: one error of ours for each SQLSTATE that means something on a service's connection.
 
 Every driver tells it in another way; which one did is seen by what its error has.
 """
@@ -17,6 +17,25 @@ from outbox.errors import (
     SchemaMismatch,
     UnknownTool,
 )
+
+_ADDRESS = "The address is OUTBOX_DATABASE__DSN, else [database] dsn of the file, else that of outbox dev."
+# What PostgreSQL says of a connection that it refuses, as far as it says it in English, and what to do about it.
+_REFUSALS = {
+    "does not exist": "Create what is missing (in a shell: createdb, createuser), or correct the address.",
+    "authentication failed": "The password or the role is wrong.",
+    "no password supplied": "A password is needed: in the address, in PGPASSWORD, or in ~/.pgpass.",
+    "no pg_hba.conf entry": "The server lets nobody in from here so: add a line to its pg_hba.conf.",
+    "failed to resolve host": "Is the name of the host right?",
+    "read-only": "It is a standby: name the primary.",
+    "read-write": "It is a standby: name the primary.",
+    "too many": "The server has no connection left: raise max_connections, or use a pooler.",
+}
+
+
+def connection_hint(message: str) -> str:
+    """What to do when a first connection fails with this message."""
+    advice = next((text for words, text in _REFUSALS.items() if words in message), "Is PostgreSQL running there?")
+    return f"{advice} {_ADDRESS}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,17 @@ class Cause(StrEnum):
     AMBIGUOUS = "ambiguous"
     TIMEOUT = "timeout"
     CONNECTION_LOST = "connection_lost"
-    # What happened on our side.
+    # Why nothing left, and so nothing happened (UNSENT).
     NOT_SENT = "not_sent"
+    SECRET_MISSING = "secret_missing"  # noqa: S105 - a word, no secret
+    UNSAFE_TARGET = "unsafe_target"
+    NO_CONNECTION = "no_connection"
+    TLS_FAILED = "tls_failed"
+    LEFT_ALONE = "left_alone"
+    TOO_LATE = "too_late"
+    NOT_PROCESSED = "not_processed"
+    CONTRACT_UNREADABLE = "contract_unreadable"
+    # What happened on our side.
     NO_ROUTE = "no_route"
     TARGET_CHANGED = "target_changed"
     SCOPE_CHANGED = "scope_changed"
@@ -90,6 +99,20 @@ class Cause(StrEnum):
 
 STARTS: Final = frozenset({State.PROPOSED, State.AUTHORIZED})
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.REJECTED})
+# What an attempt ends with of which nothing was processed: it is tried again after a back-off.
+UNSENT: Final = frozenset(
+    {
+        Cause.NOT_SENT,
+        Cause.SECRET_MISSING,
+        Cause.UNSAFE_TARGET,
+        Cause.NO_CONNECTION,
+        Cause.TLS_FAILED,
+        Cause.LEFT_ALONE,
+        Cause.TOO_LATE,
+        Cause.NOT_PROCESSED,
+        Cause.CONTRACT_UNREADABLE,
+    }
+)
 MAY_HIDE_EFFECT: Final = frozenset({State.EXECUTING, State.UNKNOWN})
 
 # Every state is listed, also those without a way out.

@@ -24,7 +24,6 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from outbox import sql
 from outbox.arrays import literals
 from outbox.errors import (
-    RUNNING,
     DatabaseError,
     DatabaseUnavailable,
     FeedReset,
@@ -36,6 +35,7 @@ from outbox.errors import (
     UnknownTool,
     Unstorable,
 )
+from outbox.sqlstate import connection_hint
 
 Row = TypeVar("Row")
 
@@ -108,9 +108,11 @@ class Store:
             async with asyncio.timeout(_OPEN_SECONDS_MAX):
                 await self._try_connection()
         except DatabaseUnavailable as error:
-            raise DatabaseUnavailable(f"Cannot reach the database: {error.message}", hint=RUNNING) from None
+            hint = connection_hint(error.message)
+            raise DatabaseUnavailable(f"Cannot reach the database: {error.message}", hint=hint) from None
         except TimeoutError:
-            raise DatabaseUnavailable(f"The database did not answer within {_OPEN_SECONDS_MAX} s.") from None
+            message = f"The database did not answer within {_OPEN_SECONDS_MAX} s."
+            raise DatabaseUnavailable(message, hint=connection_hint(message)) from None
         await self._pool.open()
 
     async def close(self) -> None:

@@ -94,14 +94,14 @@ async def _deliver(request: Attempt, receiver: Receiver, gate: LaneGate, deadlin
     try:
         return await receiver.deliver(request)
     except TooLate as late:
-        return NotSent(reason=late.reason)
+        return NotSent(reason=late.reason, cause=Cause.TOO_LATE)
     except asyncio.CancelledError:
         # Nobody but this relay cancels an attempt: at its deadline, or because it was told to stop at once.
         if boottime() < deadline_at:
             return stopped(sent=gate.passed)
         if gate.passed:
             return Ambiguous(reason="no answer within the deadline", cause=Cause.TIMEOUT)
-        return NotSent(reason="its deadline passed before it could be sent")
+        return NotSent(reason="its deadline passed before it could be sent", cause=Cause.TOO_LATE)
 
 
 def stopped(*, sent: bool) -> Outcome:
@@ -145,4 +145,4 @@ def _refused(bound: Bound, refusal: Refusal) -> Finished:
 def unreadable(begun: Begun, reason: str) -> Finished:
     """An attempt whose contract version could not be read or understood: nothing was sent."""
     transition = after_unreadable(earlier_unresolved=begun.in_doubt)
-    return Finished(begun=begun, outcome=NotSent(reason=reason), transition=transition)
+    return Finished(begun=begun, outcome=NotSent(reason=reason, cause=Cause.CONTRACT_UNREADABLE), transition=transition)

@@ -79,11 +79,14 @@ grant execute on function outbox.settle(bigint, int, outbox.state, text, text, b
 grant select on outbox.instance, outbox.receiver, outbox.contract, outbox.tool, outbox.pause, outbox.pending, outbox.doubt, outbox.lane,
   outbox.member, outbox.attempt, outbox.outcome, outbox.approval, outbox.evidence, outbox.tombstone, outbox.landing, outbox.intent,
   outbox.operation, outbox.attempt_log, outbox.contradiction, outbox.stuck, outbox.cause, outbox.chore to outbox_approver, outbox_operator;
+-- Whether there is something to migrate may be asked by everybody who looks.
+grant select on outbox.alembic_version to outbox_approver, outbox_operator, outbox_viewer;
 grant select on outbox.instance, outbox.receiver, outbox.contract, outbox.tool, outbox.pause, outbox.pending, outbox.doubt, outbox.lane,
   outbox.member, outbox.contradiction, outbox.stuck, outbox.landing to outbox_viewer;
 grant select (seq, tenant_id, operation_id, state, cause, tool, resource, ordering_key, principal_id, created_at, not_before, expires_at,
   receiver, receiver_id, lane, attempt, fence, sent_key, first_sent_at, resend_until, unresolved_at, begun_at, step, next_at, throttled,
   not_sent, ended_at, status, request_id, external_id, decided_by, evidence_id, digest) on outbox.operation to outbox_viewer;
+grant select (tenant_id, operation_id, seq, tool, state, cause, external_id, ended_at, purged_at) on outbox.tombstone to outbox_viewer;
 grant select (seq, attempt, fence, cause, started_at, ended_at, status, request_id, peer) on outbox.attempt_log to outbox_viewer;
 grant execute on function outbox.approve(text, text, bytea, text, timestamptz, text), outbox.revoke(text, text, text, text) to outbox_approver, outbox_operator;
 grant execute on function outbox.resolve(text, text, int, outbox.state, text, text, text), outbox.retry(text, text, text),

@@ -10,12 +10,12 @@ import click
 
 from outbox.cli.batches import EXIT_INTERRUPTED, interruptible, progress
 from outbox.cli.deeds import ACTS, Deed, confirm
+from outbox.cli.filters import CAUSE, check_names
 from outbox.cli.output import say, write_json
 from outbox.cli.session import Session
 from outbox.duration import parse_duration
 from outbox.errors import NotFound, Refused
-from outbox.inspect import Dossier, read_dossier
-from outbox.states import Cause
+from outbox.inspect import Dossier, Found, read_dossier
 from outbox.store import Store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -56,12 +56,11 @@ class BulkAct:
 
 def selecting(function: Function) -> Function:
     """Add the options by which operations are selected; they come as one `selection`."""
-    causes = click.Choice([cause.value for cause in Cause])
     date = click.DateTime(["%Y-%m-%dT%H:%M:%SZ"])
     options = (
         click.option("--all", "everything", is_flag=True, help="Instead of one operation: all of them."),
         click.option("--tool", help="Instead of one operation: those of this tool."),
-        click.option("--cause", type=causes, metavar="CAUSE", help='... for this cause, such as "timeout".'),
+        click.option("--cause", type=CAUSE, metavar="CAUSE", help='... for this cause, such as "timeout".'),
         click.option("--receiver", help="... of this receiver."),
         click.option("--older-than", metavar="SPAN", help='... whose latest attempt is older, such as "1h".'),
         click.option("--as-of", type=date, metavar="DATE", help="... not attempted since this date."),
@@ -125,7 +124,7 @@ async def _choose(
     store: Store, session: Session, act: BulkAct, selection: Selection, upto_date: datetime
 ) -> list[dict[str, Any]]:
     """One more than may be done, so that the report can say that there are more."""
-    return await store.dicts(
+    chosen = await store.dicts(
         act.selector,
         tenant_id=session.tenant,
         tool=selection.tool,
@@ -134,12 +133,15 @@ async def _choose(
         upto_date=upto_date,
         limit=selection.limit + 1,
     )
+    if not chosen:
+        await check_names(store, tool=selection.tool, receiver=selection.receiver)
+    return chosen
 
 
 async def _one(store: Store, act: BulkAct, row: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
     item = {"tenant_id": row["tenant_id"], "operation_id": row["operation_id"], "state": row["state"]}
     try:
-        dossier = await read_dossier(store, row["seq"])
+        dossier = await read_dossier(store, Found(row["seq"], row["tenant_id"], row["operation_id"], purged=False))
         if dossier.state != row["state"] or dossier.row["attempt"] != row["attempt"]:
             return item | {"result": "moved", "state": dossier.state.value, "reason": "it has moved meanwhile"}
         refusal = act.refusal(dossier)

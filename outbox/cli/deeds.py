@@ -29,7 +29,7 @@ def do(session: Session, operation_id: str, deed: Deed) -> dict[str, Any]:
                 raise Refused(
                     f"Operation {operation_id} has ended and was purged.", hint="Terminal operations never change."
                 )
-            dossier = await read_dossier(store, found.seq)
+            dossier = await read_dossier(store, found)
             return {"tenant_id": found.tenant_id, "operation_id": operation_id} | await deed(store, dossier)
 
     done = session.run(job())

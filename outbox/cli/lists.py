@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from outbox.cli.commands import act
+from outbox.cli.filters import check_names, filters
 from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
 from outbox.duration import parse_duration
@@ -15,7 +16,7 @@ from outbox.states import TERMINAL, State
 
 @act("list")
 @click.option("--resource", help="Those that act on this resource.")
-@click.option("--tool", help="Those of this tool.")
+@filters
 @click.option("--state", type=click.Choice([state.value for state in State]), help="Those in this state.")
 @click.option("--since", help='Those put since then: a date (RFC 3339) or a span such as "24h".')
 @click.option("--external-id", help="Those that the receiver calls so.")
@@ -29,6 +30,7 @@ def list_command(session: Session, *, limit: int, cursor: str | None, since: str
     Examples:
       outbox list --state unknown
       outbox list --tenant shop --tool mail.send --since 24h
+      outbox list --receiver warehouse --cause no_connection
       outbox list --external-id re_12345 --json
     """  # noqa: D301
     parameters = filters | {
@@ -61,7 +63,10 @@ async def _list(session: Session, parameters: dict[str, Any]) -> list[dict[str, 
     if is_open:
         del parameters["external_id"]
     async with session.store(*STATEMENTS) as store:
-        return await store.dicts("list_open" if is_open else "list_operations", **parameters)
+        rows = await store.dicts("list_open" if is_open else "list_operations", **parameters)
+        if not rows:
+            await check_names(store, tool=parameters["tool"], receiver=parameters["receiver"])
+        return rows
 
 
 def _since(text: str | None) -> datetime | None:

@@ -60,7 +60,7 @@ async def _document(session: Session, operation_id: str) -> dict[str, Any]:
         found = await find(store, operation_id, session.tenant)
         if found.purged:
             return tombstone(await _grave(store, found))
-        return document(await read_dossier(store, found.seq))
+        return document(await read_dossier(store, found))
 
 
 @act("why")
@@ -102,7 +102,7 @@ async def _explanation(session: Session, operation_id: str) -> tuple[dict[str, A
             row, purged = await _grave(store, found), True
             explanation = explain_tombstone(row)
         else:
-            dossier = await read_dossier(store, found.seq)
+            dossier = await read_dossier(store, found)
             row, purged = dossier.row, False
             explanation = explain(dossier)
     names = {name: row[name] for name in ("operation_id", "tenant_id", "state", "cause")}

@@ -9,8 +9,9 @@ import click
 from outbox.cli.commands import act
 from outbox.cli.output import write_facts, write_json
 from outbox.cli.session import Session
-from outbox.errors import RUNNING, DatabaseUnavailable, InvalidIntent, NotPermitted, UnknownTool
+from outbox.errors import DatabaseUnavailable, InvalidIntent, NotPermitted, UnknownTool
 from outbox.settings.problems import did_you_mean
+from outbox.sqlstate import connection_hint
 
 # More than an intent may have; what is larger is refused before it is read whole.
 ARGUMENTS_CHARS_MAX: Final = 1_000_000
@@ -65,7 +66,8 @@ def put_command(session: Session, *, principal: str, operation_id: str | None, *
         raise UnknownTool(f"Unknown tool {intent.tool!r}{did_you_mean(intent.tool, known)}.", hint=error.hint) from None
     except psycopg.OperationalError as error:
         first_line = str(error).strip().splitlines()[0]
-        raise DatabaseUnavailable(f"Cannot reach the database: {first_line}", hint=RUNNING) from None
+        message = f"Cannot reach the database: {first_line}"
+        raise DatabaseUnavailable(message, hint=connection_hint(first_line)) from None
     names = "tenant_id operation_id tool state cause attempt receipt external_id created created_at ended_at purged"
     document = {name: getattr(operation, name) for name in names.split()}
     if session.as_json:

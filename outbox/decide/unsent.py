@@ -47,9 +47,11 @@ def after_unreadable(*, earlier_unresolved: bool) -> Transition:
     if earlier_unresolved:
         return Transition(
             state=State.UNKNOWN,
-            cause=Cause.NOT_SENT,
+            cause=Cause.CONTRACT_UNREADABLE,
             withdraw=True,
             step=Step.LOOK,
             delay_seconds=_UNREADABLE_SECONDS,
         )
-    return Transition(state=State.AUTHORIZED, cause=Cause.NOT_SENT, withdraw=True, delay_seconds=_UNREADABLE_SECONDS)
+    return Transition(
+        state=State.AUTHORIZED, cause=Cause.CONTRACT_UNREADABLE, withdraw=True, delay_seconds=_UNREADABLE_SECONDS
+    )

@@ -46,7 +46,9 @@ def judge_daemons(members: Sequence[Row], receivers: Sequence[Row]) -> list[Find
 
 async def lanes(patient: Patient) -> list[Finding]:
     """Whether work is due in a lane that nobody holds."""
-    rows = await patient.store.dicts("stuck_lanes", late_seconds=LATE_SECONDS, limit=SHOWN_MAX)
+    rows = await patient.store.dicts(
+        "stuck_lanes", tool=None, receiver=None, late_seconds=LATE_SECONDS, limit=SHOWN_MAX
+    )
     found = [
         problem("lanes", f"work is due in lane {row['lane']} of {row['receiver']}, and nobody holds it", "outbox relay")
         for row in rows

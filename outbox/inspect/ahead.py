@@ -6,6 +6,7 @@ from typing import Literal, assert_never
 
 from outbox.decide import Authorize, Look, Person, Reason, Reject, Resend, Succeed
 from outbox.inspect.dossier import Dossier
+from outbox.inspect.unsent import unsent_cause, why_unsent
 from outbox.inspect.words import REASONS, clock, in_words
 from outbox.states import Cause, State
 
@@ -60,11 +61,17 @@ def _begin(dossier: Dossier) -> NextStep:
     if (held := _held_back(dossier, "begin")) is not None:
         return held
     if at > dossier.now:
-        return NextStep("begin", at, in_words(dossier.cause) or "it is not to begin before that date")
+        return NextStep("begin", at, _back_off(dossier) or "it is not to begin before that date")
     if not row["lane_held"]:
         return NextStep("begin", None, "it is due, and no relay holds its lane")
     ahead = f", {dossier.ahead} come before it" if dossier.ahead else ""
     return NextStep("begin", at, f"it is due{ahead}")
+
+
+def _back_off(dossier: Dossier) -> str:
+    """Why it waits: what its latest attempt ended with."""
+    cause = unsent_cause(dossier.row)
+    return in_words(dossier.cause) if cause is None else why_unsent(cause, dossier.row)
 
 
 def _held_back(dossier: Dossier, step: StepName) -> NextStep | None:
@@ -112,7 +119,8 @@ def _in_doubt(dossier: Dossier) -> NextStep:
                 return held
             # What a daemon has written is what happens; the decision is what it would write now.
             at = dossier.row["pending_at"] if dossier.row["pending_step"] == "resend" else decision.at
-            return NextStep("resend", at, "the same request with the same key is safe")
+            held_up = f"; the last one did not leave: {_back_off(dossier)}" if unsent_cause(dossier.row) else ""
+            return NextStep("resend", at, f"the same request with the same key is safe{held_up}")
         case Look():
             return NextStep("look", scheduled or decision.at, "the receiver's own records are asked")
         case Person():

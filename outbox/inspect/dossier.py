@@ -13,6 +13,7 @@ from outbox.doubt import doubt_of, evidence_of
 from outbox.errors import NotFound
 from outbox.evidence import Evidence
 from outbox.guarantee import Guarantee, guarantee
+from outbox.inspect.find import Found
 from outbox.registry import Wirings
 from outbox.states import Cause, State
 from outbox.store import Store
@@ -75,6 +76,12 @@ class Dossier:
         return now
 
     @property
+    def in_doubt_since(self) -> datetime:
+        """When it became unknown: the one date that `why`, `show`, `stuck` and `report` tell (`since` of its doubt)."""
+        since: datetime = self.row["since"]
+        return since
+
+    @property
     def is_unknown(self) -> bool:
         """It is in doubt: `facts` and `decision` exist."""
         return self.state is State.UNKNOWN
@@ -97,16 +104,20 @@ class Dossier:
         return next_step(self.facts, self.wiring, self.evidence, self.now, in_force=self.in_force)
 
 
-async def read_dossier(store: Store, seq: int) -> Dossier:
+async def read_dossier(store: Store, found: Found) -> Dossier:
     """
     Read all of it. The store holds the statements of `outbox.inspect.STATEMENTS`.
 
     Several statements: what moves meanwhile may be seen half. Whoever acts on it compares the attempt. NotFound if the
     operation was purged meanwhile.
     """
+    seq = found.seq
     rows = await store.dicts("read_operation", seq=seq)
     if not rows:
-        raise NotFound(f"Operation seq {seq} is gone: it was purged.", hint="Its end is kept. See: outbox show")
+        raise NotFound(
+            f"Operation {found.operation_id!r} of tenant {found.tenant_id} was purged just now.",
+            hint=f"Its end is kept. See: outbox show {found.operation_id} --tenant {found.tenant_id}",
+        )
     row = rows[0]
     place = {name: row[name] for name in ("seq", "receiver_id", "ord")}
     wirings = Wirings(store)

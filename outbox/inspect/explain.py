@@ -20,6 +20,7 @@ from outbox.evidence import Evidence
 from outbox.inspect.ahead import next_of
 from outbox.inspect.clauses import contract_lines
 from outbox.inspect.dossier import Daemons, Dossier, Row
+from outbox.inspect.unsent import remedy, unsent_cause, why_unsent
 from outbox.inspect.words import NO_RESEND, clock, in_words, when
 from outbox.outcome import storable
 from outbox.states import TERMINAL, Cause, State
@@ -73,8 +74,8 @@ def _known(dossier: Dossier) -> Iterator[str]:
     ]
     if quiet:
         yield f"Of its attempts, {' and '.join(quiet)}: these had no effect."
-    if row["not_sent"] and dossier.state not in TERMINAL:
-        yield "Why nothing left is in the relay's log: `reason` of its events attempt_failed. See also: outbox doctor."
+    if (cause := unsent_cause(row)) is not None and dossier.state not in TERMINAL:
+        yield f"Why its latest attempt did not leave: {why_unsent(cause, row)}."
     if dossier.evidence:
         yield f"The latest observation: {_observation(dossier.evidence[-1])}."
 
@@ -117,7 +118,10 @@ def _state(dossier: Dossier) -> str:
             begun = f"attempt {row['attempt']} began at {clock(row['begun_at'])} under fence {row['fence']}"
             return f"It is executing: {begun}."
         case State.UNKNOWN:
-            return f"It is unknown since {when(row['unresolved_at'], dossier.now)}{because}."
+            # What did not leave says nothing about the attempts of which nothing is known.
+            if unsent_cause(row) is not None:
+                why = in_words(Cause(dossier.attempts[-1]["cause"])) if dossier.attempts else ""
+            return f"It is unknown since {when(dossier.in_doubt_since, dossier.now)}{f': {why}' if why else ''}."
         case State.SUCCEEDED | State.REJECTED:
             return ended(row)
     assert_never(dossier.state)
@@ -182,6 +186,8 @@ def _next(dossier: Dossier) -> Iterator[str]:
         yield f"Next: {step.step}{at}, since {step.reason}."
     if dossier.is_unknown and dossier.wiring is not None:
         yield from _in_doubt(dossier, dossier.wiring)
+    if (cause := unsent_cause(dossier.row)) is not None:
+        yield f"What to do about what did not leave: {remedy(cause, dossier.row)}."
     if dossier.behind:
         yield f"{dossier.behind} later operations of its ordering key wait for it."
     yield from _what_a_person_can_do(dossier)

@@ -30,7 +30,15 @@ CAUSES: Final[Mapping[Cause, str]] = MappingProxyType(
         Cause.AMBIGUOUS: "the answer proves nothing",
         Cause.TIMEOUT: "no answer came in time",
         Cause.CONNECTION_LOST: "the connection was lost",
-        Cause.NOT_SENT: "nothing left this machine",
+        Cause.NOT_SENT: "nothing left the relay's machine",
+        Cause.SECRET_MISSING: "nothing left the relay's machine: a credential is missing there",
+        Cause.UNSAFE_TARGET: "nothing left the relay's machine: the receiver's address may not be called",
+        Cause.NO_CONNECTION: "nothing left the relay's machine: the receiver could not be reached",
+        Cause.TLS_FAILED: "nothing left the relay's machine: no TLS connection to the receiver could be made",
+        Cause.LEFT_ALONE: "nothing left the relay's machine: its receiver is left alone",
+        Cause.TOO_LATE: "nothing left the relay's machine: too little time was left for it",
+        Cause.NOT_PROCESSED: "the receiver says that it did not process it",
+        Cause.CONTRACT_UNREADABLE: "nothing left the relay's machine: that relay could not read its contract",
         Cause.NO_ROUTE: "no relay serves its receiver",
         Cause.TARGET_CHANGED: "the request would not be the one that was sent before",
         Cause.SCOPE_CHANGED: "the credential or the host is not the one of the first attempt",
@@ -49,6 +57,40 @@ CAUSES: Final[Mapping[Cause, str]] = MappingProxyType(
         Cause.NO_EFFECT: "a look proved that there was no effect, and it may not be tried again",
         Cause.PERSON: "a person said so",
         Cause.CONTRADICTION: "a receipt exists for an operation that should hide no effect",
+    }
+)
+
+# What to do about an attempt that did not leave; the last of it is a command. {receiver}, {target} and {secret}
+# are put in (unsent.py).
+REMEDIES: Final[Mapping[Cause, str]] = MappingProxyType(
+    {
+        Cause.NOT_SENT: "its relay's log says more (event attempt_failed). See: outbox doctor",
+        Cause.SECRET_MISSING: (
+            "give the relay's process {secret}; then: outbox retry --receiver {receiver} --cause secret_missing"
+        ),
+        Cause.UNSAFE_TARGET: (
+            "correct base_url ({target}) of receivers.{receiver}, or set allow_private_addresses = true there; then:"
+            " outbox apply"
+        ),
+        Cause.NO_CONNECTION: (
+            "does {target} resolve and answer from the relay's host? It is tried again by itself; at once: outbox retry"
+            " --receiver {receiver} --cause no_connection"
+        ),
+        Cause.TLS_FAILED: (
+            "does the relay's host trust the certificate of {target}? Then: outbox retry --receiver {receiver} --cause"
+            " tls_failed"
+        ),
+        Cause.LEFT_ALONE: (
+            "it is tried every minute at least; at once: outbox resume receiver {receiver} --reason TEXT"
+        ),
+        Cause.TOO_LATE: (
+            "it is tried again by itself. If it stays so, deadline and lease of {receiver} are too short for its load:"
+            " outbox top"
+        ),
+        Cause.NOT_PROCESSED: "it is tried again by itself. If it stays so, is {target} the right address? outbox show",
+        Cause.CONTRACT_UNREADABLE: (
+            "another release applied it: run that release's relay, or: outbox apply (with this one)"
+        ),
     }
 )
 

@@ -50,7 +50,7 @@ class ScriptedReceiver:
             gate.check()
             crashpoints.reach("before_send")
         except TooLate as late:
-            return NotSent(reason=f"too late to send: {late.reason}")
+            return NotSent(reason=f"too late to send: {late.reason}", cause=Cause.TOO_LATE)
         finally:
             gate.sent()
         line = _next(self._script)

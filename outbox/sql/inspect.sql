@@ -40,7 +40,7 @@ select i.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.co
   case when isfinite(i.not_before) then least(greatest(i.not_before, '0001-01-03 00:00:00+00'), '9999-12-29 00:00:00+00') end as not_before,
   outbox.now() as now,
   coalesce(o.state, p.state)::text as state, case when o.seq is null then p.cause else o.cause end as cause,
-  r.name as receiver, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes) as lane, r.receiver_id, coalesce(o.attempt, p.attempt) as attempt, coalesce(o.fence, p.fence) as fence,
+  r.name as receiver, r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes) as lane, r.receiver_id, coalesce(o.attempt, p.attempt) as attempt, coalesce(o.fence, p.fence) as fence,
   coalesce(o.sent_key, p.sent_key) as sent_key, coalesce(o.wire_digest, p.wire_digest) as wire_digest,
   coalesce(o.contract_id, p.contract_id) as contract_id, t.contract_id as contract_in_force,
   coalesce(o.approval_id, p.approval_id) as approval_id, coalesce(o.policy_version, p.policy_version) as policy_version,
@@ -131,6 +131,8 @@ select v.seq, v.tenant_id, v.operation_id, v.state::text as state, v.cause, v.to
 from outbox.operation v
 where (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
   and (%(tool)s::text is null or v.tool = %(tool)s)
+  and (%(receiver)s::text is null or v.receiver = %(receiver)s)
+  and (%(cause)s::text is null or v.cause = %(cause)s)
   and (%(resource)s::text is null or v.resource = %(resource)s)
   and (%(state)s::outbox.state is null or v.state = %(state)s::outbox.state)
   and (%(external_id)s::text is null
@@ -148,27 +150,57 @@ from outbox.pending p join outbox.operation v on v.seq = p.seq
 where p.state = %(state)s::outbox.state
   and (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
   and (%(tool)s::text is null or v.tool = %(tool)s)
+  and (%(receiver)s::text is null or v.receiver = %(receiver)s)
+  and (%(cause)s::text is null or v.cause = %(cause)s)
   and (%(resource)s::text is null or v.resource = %(resource)s)
   and (%(since)s::timestamptz is null or v.created_at >= %(since)s)
   and (%(before)s::bigint is null or p.seq < %(before)s)
 order by p.seq desc limit %(limit)s
 
 -- name: stuck_operations
--- Doubts that a person must end, or that are late, the oldest first.
-select v.tenant_id, v.operation_id, v.tool, v.state::text as state, v.cause, v.attempt, d.seq, d.since, d.settle_at, d.needs_person, d.reason,
-  d.step::text as step, case when isfinite(d.next_at) then d.next_at end as next_at, d.reads,
+-- Doubts that a person must end, that are late, or whose resend does not leave; the oldest first.
+select v.tenant_id, v.operation_id, v.tool, v.receiver, v.state::text as state, v.cause, v.attempt, d.seq, d.since, d.settle_at, d.needs_person,
+  d.reason, d.step::text as step, case when isfinite(d.next_at) then d.next_at end as next_at, d.reads,
+  r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret,
   extract(epoch from outbox.now() - d.since)::float8 as age_seconds,
   case when isfinite(d.next_at) then greatest(extract(epoch from outbox.now() - d.next_at), 0) else 0 end::float8 as late_seconds,
   (select count(*) from (select from outbox.pending b where b.receiver_id = d.receiver_id and b.ord = v.ord and b.seq > d.seq limit 1000) as x) as blocks,
   (select z.kind || ' ' || z.name from outbox.pause z where (z.kind = 'tool' and z.name = d.tool) or (z.kind = 'tenant' and z.name = d.tenant_id)
      or (z.kind = 'receiver' and z.name = v.receiver) order by z.kind limit 1) as paused,
-  (select r.name from outbox.receiver r where r.receiver_id = d.receiver_id and r.circuit_opened_at is not null) as left_alone
-from outbox.doubt d join (select s.seq, s.tenant_id, s.operation_id, s.tool, s.receiver, s.state, s.cause, s.attempt, q.ord from outbox.operation s
+  case when r.circuit_opened_at is not null then r.name end as left_alone, r.circuit_reason
+from outbox.doubt d join outbox.receiver r on r.receiver_id = d.receiver_id
+join (select s.seq, s.tenant_id, s.operation_id, s.tool, s.receiver, s.state, s.cause, s.attempt, q.ord from outbox.operation s
   left join outbox.pending q on q.receiver_id = s.receiver_id and q.lane = s.lane and q.seq = s.seq) v on v.seq = d.seq
-where (%(everything)s or d.needs_person or d.next_at < outbox.now() - %(late_seconds)s * interval '1 second')
+where (%(everything)s or d.needs_person or d.next_at < outbox.now() - %(late_seconds)s * interval '1 second'
+    or (d.step = 'resend' and v.state = 'unknown' and v.cause = any(%(unsent)s::text[])
+        and d.since < outbox.now() - %(late_seconds)s * interval '1 second'))
   and (%(tenant_id)s::text is null or d.tenant_id = %(tenant_id)s)
+  and (%(tool)s::text is null or d.tool = %(tool)s)
+  and (%(receiver)s::text is null or r.name = %(receiver)s)
+  and (%(cause)s::text is null or v.cause = %(cause)s)
+  and (%(step)s::text is null or case when d.needs_person then 'person' else d.step::text end = %(step)s)
   and (%(after_since)s::timestamptz is null or (d.since, d.seq) > (%(after_since)s, %(after_seq)s::bigint))
 order by d.since, d.seq limit %(limit)s
+
+-- name: stuck_unsent
+-- Operations that hide nothing, and whose latest attempt did not leave: of the oldest so many of each lane, by receiver, tool and cause.
+-- The oldest one stands for all of its kind.
+select v.receiver, v.tool, v.cause, count(*) as operations, (array_agg(v.tenant_id order by v.seq))[1] as tenant_id,
+  (array_agg(v.operation_id order by v.seq))[1] as operation_id, (array_agg(v.attempt order by v.seq))[1] as attempt,
+  min(greatest(v.created_at, v.not_before)) as since,
+  extract(epoch from outbox.now() - min(greatest(v.created_at, v.not_before)))::float8 as age_seconds,
+  min(v.next_at) filter (where isfinite(v.next_at)) as next_at, r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret
+from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
+cross join lateral (select q.seq, q.state, q.cause from outbox.pending q
+  where q.receiver_id = n.receiver_id and q.lane = n.lane order by q.seq limit %(looked_at_max)s) p
+join outbox.operation v on v.seq = p.seq
+where p.state = 'authorized' and p.cause = any(%(unsent)s::text[])
+  and greatest(v.created_at, v.not_before) < outbox.now() - %(late_seconds)s * interval '1 second'
+  and (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
+  and (%(tool)s::text is null or v.tool = %(tool)s)
+  and (%(receiver)s::text is null or v.receiver = %(receiver)s)
+  and (%(cause)s::text is null or v.cause = %(cause)s)
+group by r.receiver_id, v.receiver, v.tool, v.cause order by min(v.seq) limit %(limit)s
 
 -- name: stuck_lanes
 -- Lanes that nobody holds although something in them is due.
@@ -177,26 +209,41 @@ from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
 cross join lateral (select min(p.next_at) as due_at from (select q.next_at from outbox.pending q
   where q.receiver_id = n.receiver_id and q.lane = n.lane and q.state in ('authorized', 'executing') order by q.seq limit 1) p) d
 where n.expires_at < outbox.now() - %(late_seconds)s * interval '1 second' and d.due_at < outbox.now() - %(late_seconds)s * interval '1 second'
+  and (%(receiver)s::text is null or r.name = %(receiver)s)
+  and (%(tool)s::text is null or exists (select from outbox.tool t where t.name = %(tool)s and t.receiver_id = r.receiver_id))
 order by r.name, n.lane limit %(limit)s
 
 -- name: stuck_pauses
--- Kill switches that are on.
-select z.kind, z.name, z.paused_at, z.paused_by, z.reason from outbox.pause z order by z.paused_at limit %(limit)s
+-- Kill switches that are on, and concern what is asked for.
+select z.kind, z.name, z.paused_at, z.paused_by, z.reason from outbox.pause z
+where (%(tenant_id)s::text is null or z.kind <> 'tenant' or z.name = %(tenant_id)s)
+  and (%(tool)s::text is null or z.kind = 'tenant' or (z.kind = 'tool' and z.name = %(tool)s) or (z.kind = 'receiver' and exists (
+    select from outbox.tool t join outbox.receiver r on r.receiver_id = t.receiver_id where t.name = %(tool)s and r.name = z.name)))
+  and (%(receiver)s::text is null or z.kind = 'tenant' or (z.kind = 'receiver' and z.name = %(receiver)s) or (z.kind = 'tool' and exists (
+    select from outbox.tool t join outbox.receiver r on r.receiver_id = t.receiver_id where t.name = z.name and r.name = %(receiver)s)))
+order by z.paused_at limit %(limit)s
 
 -- name: stuck_circuits
 -- Receivers that relays leave alone, since several attempts in a row met nobody.
 select r.name as receiver, r.circuit_opened_at as since, r.circuit_reason as reason, r.circuit_probes as probes, r.circuit_retry_at as retry_at
-from outbox.receiver r where r.circuit_opened_at is not null order by r.circuit_opened_at limit %(limit)s
+from outbox.receiver r where r.circuit_opened_at is not null
+  and (%(receiver)s::text is null or r.name = %(receiver)s)
+  and (%(tool)s::text is null or exists (select from outbox.tool t where t.name = %(tool)s and t.receiver_id = r.receiver_id))
+order by r.circuit_opened_at limit %(limit)s
 
 -- name: stuck_contradictions
 -- Evidence that contradicts a terminal state, also of what was purged.
-select v.tenant_id, v.operation_id, v.tool, v.state::text as state, v.external_id, c.evidence_id, c.what
+select v.tenant_id, v.operation_id, v.tool, v.receiver, v.state::text as state, v.cause, v.external_id, c.evidence_id, c.what
 from outbox.contradiction c cross join lateral (
-  select o.tenant_id, o.operation_id, o.tool, o.state, o.external_id from outbox.operation o where o.seq = c.seq
+  select o.tenant_id, o.operation_id, o.tool, o.receiver, o.state, o.cause, o.external_id from outbox.operation o where o.seq = c.seq
   union all
-  select s.tenant_id, s.operation_id, s.tool, s.state, s.external_id from outbox.tombstone s where s.seq = c.seq
+  select s.tenant_id, s.operation_id, s.tool, r.name, s.state, s.cause, s.external_id
+  from outbox.tombstone s left join outbox.tool t on t.name = s.tool left join outbox.receiver r on r.receiver_id = t.receiver_id where s.seq = c.seq
 ) v
 where (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
+  and (%(tool)s::text is null or v.tool = %(tool)s)
+  and (%(receiver)s::text is null or v.receiver = %(receiver)s)
+  and (%(cause)s::text is null or v.cause = %(cause)s)
 order by c.evidence_id desc limit %(limit)s
 
 -- name: top_receivers

@@ -270,6 +270,9 @@ def test_list_filters_by_each_of_its_options(desk: Desk) -> None:
     assert listed(desk, "--external-id", "re_9") == ["c"]
     assert listed(desk, "--external-id", "re_9", "--state", "unknown") == []
     assert listed(desk, "--tenant", "another") == ["d"]
+    assert listed(desk, "--receiver", "warehouse") == ["d", "c", "b", "a"]
+    assert listed(desk, "--cause", "timeout") == listed(desk, "--cause", "timeout", "--state", "unknown") == ["b"]
+    assert listed(desk, "--cause", "person") == ["c"]
     assert listed(desk, "--state", "authorized", "--tenant", "shop", "--tool", KEYED, "--resource", "r1") == ["a"]
     assert listed(desk, "--since", "1h") == ["d", "c", "b", "a"]
     assert listed(desk, "--since", "2999-01-01T00:00:00Z") == []
@@ -375,6 +378,128 @@ def test_the_oldest_is_first_and_pages_follow_each_other(desk: Desk) -> None:
     second = desk.run.json("stuck", "--limit", "2", "--cursor", first["next"])
     assert [item["operation_id"] for item in second["items"]] == ["op-2"]
     assert second["next"] is None
+
+
+def unsent(desk: Desk, name: str, cause: str, tool: str = KEYED, **columns: Any) -> int:
+    """Put an operation whose attempt did not leave."""
+    seq = desk.executing(name, tool, **columns)
+    assert desk.holder.withdraw(seq, 1, causes=cause, delays=500.0) == [seq]
+    return seq
+
+
+def test_operations_that_do_not_leave_are_stuck_with_the_reason_and_a_command(desk: Desk) -> None:
+    """One line for all that are in the same situation, with the oldest of them."""
+    for name in ("first", "second"):
+        unsent(desk, name, "no_connection")
+    unsent(desk, "blind", "secret_missing", BLIND)
+    assert stuck(desk) == {}, "one that has just been put is on its way"
+    desk.clock.advance(120)
+    items = stuck(desk)
+    assert set(items) == {"first", "blind"}
+    first, blind = items["first"], items["blind"]
+    assert (first["kind"], first["step"], first["operations"], first["cause"]) == (
+        "unsent",
+        "begin",
+        2,
+        "no_connection",
+    )
+    assert "could not be reached (http://127.0.0.1:9000)" in first["why"]
+    assert "outbox retry --receiver warehouse --cause no_connection" in first["blocked_by"]
+    assert (blind["operations"], "receivers.warehouse.auth" in blind["why"]) == (1, True)
+
+
+def test_why_says_why_an_operation_was_not_sent_and_what_to_do(desk: Desk) -> None:
+    text = desk.run.config.read_text()
+    auth = 'auth = { kind = "bearer", secret = "env:STOCK_{tenant}", id = "a" }\nshared_credential = true'
+    desk.run.config.write_text(text.replace("[tools.", f"{auth}\n[tools.", 1))
+    assert desk.run("apply").code == 0
+    unsent(desk, "op", "secret_missing")
+    why = desk.run.json("why", "op")
+    assert any("a credential is missing there, env:STOCK_shop" in line for line in why["known"])
+    assert any("a credential is missing there, env:STOCK_shop" in line for line in why["next"])
+    assert any("outbox retry --receiver warehouse --cause secret_missing" in line for line in why["next"])
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("select outbox.pause_add('tool', 'inventory.set_available', 'me', 'incident 7')", "incident 7"),
+        (
+            "update outbox.receiver set circuit_opened_at = now(), circuit_reason = 'down', circuit_retry_at = now()",
+            "down",
+        ),
+    ],
+)
+def test_why_says_also_what_else_stands_in_the_way_of_what_was_not_sent(desk: Desk, how: Any, words: str) -> None:
+    unsent(desk, "op", "left_alone")
+    desk.database.rows(how)
+    assert words in desk.run.json("why", "op")["next"][0]
+
+
+def test_a_resend_that_does_not_leave_is_stuck_although_it_is_never_late(desk: Desk) -> None:
+    seq = desk.unknown("op")
+    desk.run.json("retry", "op")
+    (again,) = desk.holder.begin_these(seq)
+    desk.clock.advance(120)
+    withdrawal = {"steps": "resend", "delays": 300.0, "patiences": 60.0, "causes": "tls_failed"}
+    assert desk.holder.withdraw(seq, again["attempt"], **withdrawal) == [seq]
+    item = stuck(desk)["op"]
+    assert (item["kind"], item["step"], item["cause"]) == ("unsent", "resend", "tls_failed")
+    assert "outbox retry" in item["blocked_by"]
+    assert any("no answer came in time" in line for line in desk.run.json("why", "op")["known"])
+
+
+def test_stuck_filters_by_each_of_its_options(desk: Desk) -> None:
+    desk.unknown("person", BLIND, answer={"steps": "person", "reasons": "no_lookup", "causes": "shutdown"})
+    desk.unknown("late")
+    unsent(desk, "waiting", "no_connection", BLIND)
+    against = desk.ended("against", "rejected")
+    desk.stage.witness(against, "receipt", attempt=1, fence=desk.holder.fence, receipt="{}")
+    desk.database.rows("select outbox.pause_add('tool', %s, 'me', 'x')", ASKING)
+    desk.database.rows("select outbox.pause_add('tenant', 'globex', 'me', 'x')")
+    desk.clock.advance(120)
+    everything = {"person", "late", "waiting", "against", "paused"}
+    assert set(stuck(desk)) == everything
+    assert set(stuck(desk, "--receiver", "warehouse")) == everything
+    assert set(stuck(desk, "--tool", BLIND, "--tenant", "shop")) == {"person", "waiting"}
+    assert set(stuck(desk, "--tool", ASKING, "--tenant", "shop")) == {"paused"}
+    assert set(stuck(desk, "--cause", "shutdown")) == {"person"}
+    assert set(stuck(desk, "--cause", "no_connection")) == {"waiting"}
+    assert set(stuck(desk, "--step", "person")) == {"person", "against"}
+    assert set(stuck(desk, "--step", "look", "--tool", KEYED)) == {"late"}
+    assert set(stuck(desk, "--step", "begin", "--tenant", "shop")) == {"waiting", "paused"}
+    assert set(stuck(desk, "--step", "resend")) == set()
+
+
+def test_unknown_since_is_one_date_wherever_it_is_told(desk: Desk) -> None:
+    """An attempt that takes long to be given up: since then it is unknown, and not since it began."""
+    seq = desk.executing("op", BLIND)
+    desk.clock.advance(4)
+    assert desk.holder.record_unknown(seq, 1, steps="person", reasons="no_lookup") == [seq]
+    since = stuck(desk)["op"]["since"]
+    assert desk.run.json("show", "op")["doubt"]["since"] == since
+    told = since[:19].replace("T", " ")
+    assert any(f"unknown since {told}Z" in line for line in desk.run.json("why", "op")["known"])
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(command, option) for command in (("list",), ("stuck",)) for option in ("--tool", "--receiver")]
+    + [(("retry", "--dry-run"), "--tool"), (("cancel", "--dry-run"), "--receiver")],
+)
+def test_a_tool_or_a_receiver_that_nobody_knows_is_answered_with_what_was_meant(
+    desk: Desk, command: tuple[str, ...], option: str
+) -> None:
+    known = {"--tool": KEYED, "--receiver": "warehouse"}[option]
+    error = desk.run.refused(*command, option, known[:-1], code=3)
+    assert f"did you mean {known!r}?" in error["message"]
+    assert "outbox contracts" in error["hint"]
+    assert desk.run(*command, option, known).code == 0, "where there is nothing of a known one, that is no error"
+
+
+def test_a_cause_that_is_none_is_answered_with_what_was_meant(desk: Desk) -> None:
+    for command in ("list", "stuck"):
+        assert "did you mean 'timeout'?" in desk.run.refused(command, "--cause", "time-out", code=2)["message"]
 
 
 def test_stuck_of_one_tenant_is_of_that_tenant_only(desk: Desk) -> None:

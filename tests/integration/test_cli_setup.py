@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import CommandLine
-from tests.support.postgres import Database
+from tests.support.postgres import Database, Role, url
 
 EXAMPLE = (Path(__file__).parents[2] / "outbox.example.toml").read_text()
 DSN = "postgresql://outbox@localhost/app"
@@ -140,3 +140,39 @@ def test_commands_find_the_database_of_outbox_dev_in_their_folder(
     (tmp_path / ".outbox").mkdir()
     (tmp_path / ".outbox" / "dsn").write_text(f"{empty_database.dsn}\n")
     assert run("list").code == 0
+
+
+@pytest.mark.parametrize("role", ["operator", "viewer", "approver"])
+def test_whoever_looks_may_ask_whether_there_is_something_to_migrate(
+    run: CommandLine, database: Database, role: Role
+) -> None:
+    run.config.write_text(run.config.read_text().replace(run_dsn(run), database.dsn_for(role)))
+    assert run.json("migrate", "--check")["pending"] == []
+
+
+@pytest.mark.parametrize(("arguments", "words"), [(("--check",), "outbox_operator"), ((), "owner")])
+def test_a_role_that_may_not_migrate_is_told_who_may(
+    run: CommandLine, database: Database, arguments: tuple[str, ...], words: str
+) -> None:
+    run.config.write_text(run.config.read_text().replace(run_dsn(run), database.dsn_for("writer")))
+    error = run.refused("migrate", *arguments, code=5)
+    assert (error["code"], words in error["hint"]) == ("not_permitted", True)
+
+
+def run_dsn(run: CommandLine) -> str:
+    """The address in the file."""
+    return run.config.read_text().partition('dsn = "')[2].partition('"')[0]
+
+
+@pytest.mark.parametrize(
+    "command", [("list",), ("migrate",), ("put", "--tenant", "t", "--principal", "p", "--tool", "x")]
+)
+def test_an_address_that_leads_nowhere_is_told_by_what_is_missing_there(
+    run: CommandLine, empty_database: Database, command: tuple[str, ...]
+) -> None:
+    text, dsn = run.config.read_text(), run_dsn(run)
+    run.config.write_text(text.replace(dsn, url(empty_database.dsn, dbname="no_such_database")))
+    assert "createdb" in run.refused(*command, code=5)["hint"]
+    run.config.write_text(text.replace(dsn, "postgresql://me@no.such.host.invalid/app"))
+    assert "name of the host" in run.refused(*command, code=5)["hint"]
+    assert "OUTBOX_DATABASE__DSN" in run.refused(*command, code=5)["hint"]

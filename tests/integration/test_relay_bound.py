@@ -158,7 +158,7 @@ async def test_a_contract_version_that_this_program_cannot_read_is_not_sent(stag
     )
     receiver = await run(stage, ScriptedReceiver(), rounds=3)
     assert [attempt.seq for attempt in receiver.attempts] == [other]
-    assert state_and_cause(stage, strange) == ("authorized", "not_sent")
+    assert state_and_cause(stage, strange) == ("authorized", "contract_unreadable")
     assert stage.pending(strange)["next_at"] > stage.value("select outbox.now() + interval '20 s'")
 
 
@@ -173,7 +173,7 @@ async def test_a_resend_is_refused_in_the_process_where_the_pinned_contract_keep
     receiver = await run(stage, ScriptedReceiver())
     (attempt,) = receiver.attempts
     assert not getattr(attempt.gate, "passed", True)
-    assert state_and_cause(stage, seq) == ("unknown", "not_sent")
+    assert state_and_cause(stage, seq) == ("unknown", "too_late")
 
 
 async def test_a_refusal_on_a_resend_speaks_of_that_attempt_only(stage: Stage) -> None:

@@ -26,7 +26,8 @@ SURROUNDINGS = dict.fromkeys(
 )
 HISTORY = dict.fromkeys(["intent", "outcome", "attempt", "evidence", "approval"], ALL)
 FOR_PEOPLE = dict.fromkeys(
-    ["operation", "attempt_log", "contradiction", "stuck", "tombstone", "cause", "chore", "audit"], ALL
+    ["operation", "attempt_log", "contradiction", "stuck", "tombstone", "cause", "chore", "audit", "alembic_version"],
+    ALL,
 )
 
 SELECT: dict[Role, Rights] = {
@@ -40,6 +41,8 @@ SELECT: dict[Role, Rights] = {
         "contradiction": ALL,
         "stuck": ALL,
         "audit": ALL,
+        "alembic_version": ALL,
+        "tombstone": "tenant_id operation_id seq tool state cause external_id ended_at purged_at",
         # No arguments, no receipt, no excerpt.
         "operation": "seq tenant_id operation_id state cause tool resource ordering_key principal_id created_at not_before"
         " expires_at receiver receiver_id lane attempt fence sent_key first_sent_at resend_until unresolved_at begun_at step"

@@ -94,7 +94,7 @@ CREATE TABLE outbox.pending (
     CONSTRAINT executing_is_exposed CHECK (((state <> 'executing'::outbox.state) OR ((attempt > 0) AND (fence IS NOT NULL) AND (begun_at IS NOT NULL) AND (first_sent_at IS NOT NULL) AND (resend_until IS NOT NULL)))),
     CONSTRAINT only_executing_and_unknown_hide_an_effect CHECK (((state = ANY (ARRAY['executing'::outbox.state, 'unknown'::outbox.state])) OR (unresolved_at IS NULL))),
     CONSTRAINT only_open_operations CHECK ((state <> ALL (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state]))),
-    CONSTRAINT pending_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'mismatch'::text, 'no_effect'::text, 'no_route'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'unplaced'::text, 'window_closed'::text]))),
+    CONSTRAINT pending_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text]))),
     CONSTRAINT unknown_is_unresolved CHECK (((state <> 'unknown'::outbox.state) OR ((unresolved_at IS NOT NULL) AND (first_sent_at IS NOT NULL) AND (resend_until IS NOT NULL))))
 )
 WITH (fillfactor='38', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
@@ -1236,7 +1236,7 @@ CREATE TABLE outbox.attempt (
     excerpt text,
     request_id text,
     peer text,
-    CONSTRAINT attempt_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'mismatch'::text, 'no_effect'::text, 'no_route'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'unplaced'::text, 'window_closed'::text]))),
+    CONSTRAINT attempt_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text]))),
     CONSTRAINT attempt_excerpt_check CHECK ((octet_length(excerpt) <= 4096)),
     CONSTRAINT attempt_request_id_check CHECK ((octet_length(request_id) <= 300))
 );
@@ -1267,7 +1267,7 @@ CREATE TABLE outbox.outcome (
     external_id text,
     decided_by text,
     evidence_id bigint,
-    CONSTRAINT outcome_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'mismatch'::text, 'no_effect'::text, 'no_route'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'unplaced'::text, 'window_closed'::text]))),
+    CONSTRAINT outcome_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text]))),
     CONSTRAINT outcome_excerpt_check CHECK ((octet_length(excerpt) <= 4096)),
     CONSTRAINT outcome_external_id_check CHECK ((octet_length(external_id) <= 500)),
     CONSTRAINT outcome_move_is_legal CHECK ((((from_state = 'executing'::outbox.state) AND (state = ANY (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state]))) OR ((from_state = 'unknown'::outbox.state) AND (state = ANY (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state]))) OR ((from_state = ANY (ARRAY['proposed'::outbox.state, 'authorized'::outbox.state])) AND (state = 'rejected'::outbox.state)))),
@@ -1929,6 +1929,9 @@ GRANT ALL ON FUNCTION outbox.unplaced(p_after bigint, p_limit integer) TO outbox
 REVOKE ALL ON FUNCTION outbox.witness(p_seq bigint, p_attempt integer, p_fence bigint, p_kind text, p_verdict text, p_external_id text, p_receipt text, p_duplicates integer, p_status integer, p_excerpt text, p_request_id text, p_sent_at timestamp with time zone, p_source text, p_stated_by text, p_note text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.witness(p_seq bigint, p_attempt integer, p_fence bigint, p_kind text, p_verdict text, p_external_id text, p_receipt text, p_duplicates integer, p_status integer, p_excerpt text, p_request_id text, p_sent_at timestamp with time zone, p_source text, p_stated_by text, p_note text) TO outbox_relay;
 GRANT ALL ON FUNCTION outbox.witness(p_seq bigint, p_attempt integer, p_fence bigint, p_kind text, p_verdict text, p_external_id text, p_receipt text, p_duplicates integer, p_status integer, p_excerpt text, p_request_id text, p_sent_at timestamp with time zone, p_source text, p_stated_by text, p_note text) TO outbox_reconciler;
+GRANT SELECT ON TABLE outbox.alembic_version TO outbox_approver;
+GRANT SELECT ON TABLE outbox.alembic_version TO outbox_operator;
+GRANT SELECT ON TABLE outbox.alembic_version TO outbox_viewer;
 GRANT SELECT ON TABLE outbox.approval TO outbox_relay;
 GRANT SELECT ON TABLE outbox.approval TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.approval TO outbox_approver;
@@ -1970,6 +1973,15 @@ GRANT SELECT ON TABLE outbox.evidence TO outbox_approver;
 GRANT SELECT ON TABLE outbox.evidence TO outbox_operator;
 GRANT SELECT ON TABLE outbox.tombstone TO outbox_approver;
 GRANT SELECT ON TABLE outbox.tombstone TO outbox_operator;
+GRANT SELECT(tenant_id) ON TABLE outbox.tombstone TO outbox_viewer;
+GRANT SELECT(operation_id) ON TABLE outbox.tombstone TO outbox_viewer;
+GRANT SELECT(seq) ON TABLE outbox.tombstone TO outbox_viewer;
+GRANT SELECT(tool) ON TABLE outbox.tombstone TO outbox_viewer;
+GRANT SELECT(state) ON TABLE outbox.tombstone TO outbox_viewer;
+GRANT SELECT(cause) ON TABLE outbox.tombstone TO outbox_viewer;
+GRANT SELECT(external_id) ON TABLE outbox.tombstone TO outbox_viewer;
+GRANT SELECT(ended_at) ON TABLE outbox.tombstone TO outbox_viewer;
+GRANT SELECT(purged_at) ON TABLE outbox.tombstone TO outbox_viewer;
 GRANT SELECT ON TABLE outbox.contradiction TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.contradiction TO outbox_approver;
 GRANT SELECT ON TABLE outbox.contradiction TO outbox_operator;

@@ -25,7 +25,7 @@ from outbox.receivers.http.errors import EXPECTED, TABLE, outcome_of
 from outbox.receivers.http.exchange import Phase, Stale
 from outbox.receivers.http.retry_after import SECONDS_MAX, whole_seconds
 from outbox.receivers.scripted import ScriptedReceiver
-from outbox.states import Cause
+from outbox.states import UNSENT, Cause
 from outbox.wire import Unsendable
 from tests.support.attempts import receiver
 
@@ -112,6 +112,8 @@ def test_the_phase_and_nothing_else_decides_whether_something_may_have_happened(
 ) -> None:
     outcome = outcome_of(instance(kind), phase, "api.example.com")
     assert isinstance(outcome, NotSent if phase is Phase.CONNECTING else Ambiguous)
+    if isinstance(outcome, NotSent):
+        assert outcome.cause in UNSENT
     assert outcome.answer.host == "api.example.com"
     if isinstance(outcome, Ambiguous):
         assert outcome.cause in {Cause.AMBIGUOUS, Cause.TIMEOUT, Cause.CONNECTION_LOST}

@@ -13,8 +13,9 @@ from outbox.decide import FOREVER, NoResend, Reason
 from outbox.evidence import Evidence, Kind, Verdict
 from outbox.inspect import Dossier, explain, may_it_happen_twice, next_of
 from outbox.inspect.dossier import Daemons
-from outbox.inspect.words import CAUSES, CLAUSES, NO_RESEND, REASONS, clock, span, when
-from outbox.states import Cause, State
+from outbox.inspect.unsent import remedy
+from outbox.inspect.words import CAUSES, CLAUSES, NO_RESEND, REASONS, REMEDIES, clock, span, when
+from outbox.states import UNSENT, Cause, State
 
 NOW = datetime(2026, 11, 30, 8, 0, tzinfo=UTC)
 KEY = {"in": "header", "name": "Idempotency-Key"}
@@ -60,6 +61,9 @@ ROW: Mapping[str, Any] = {
     "receiver": "r",
     "lane": 0,
     "lane_fence": 7,
+    "since": BEGUN + timedelta(seconds=5),
+    "base_url": "https://api.example.com",
+    "secret": "file:/run/secrets/{tenant}/key",
 }
 
 
@@ -182,6 +186,37 @@ def test_proof_that_is_there_already_is_written_next() -> None:
     assert step is not None
     assert step.step == "settle"
     assert "has succeeded" in step.reason
+
+
+def test_of_every_cause_that_keeps_an_attempt_from_leaving_is_said_what_to_do_and_with_which_command() -> None:
+    assert set(REMEDIES) == UNSENT
+    for cause in UNSENT:
+        said = remedy(cause, {**ROW, "cause": cause.value})
+        assert "outbox " in said
+        assert "{" not in said
+
+
+def test_a_missing_secret_is_named_as_the_one_of_the_tenant_and_never_told() -> None:
+    waiting = dossier(State.AUTHORIZED, wiring(), cause="secret_missing", not_sent=3, pending_at=NOW + timedelta(60))
+    said = " ".join(line for section in (explain(waiting).known, explain(waiting).next) for line in section)
+    assert "file:/run/secrets/t/key (receivers.r.auth)" in said
+    assert "outbox retry --receiver r --cause secret_missing" in said
+
+
+def test_a_resend_that_did_not_leave_is_not_taken_for_the_reason_of_the_doubt() -> None:
+    lost = {"attempt": 1, "cause": "timeout", "started_at": BEGUN, "ended_at": NOW, "peer": None, "status": None}
+    lost["request_id"] = None
+    in_doubt = dossier(State.UNKNOWN, wiring(key=KEY, key_retention="24h"), cause="tls_failed", not_sent=1)
+    said = explain(replace(in_doubt, attempts=[lost]))
+    assert any(
+        line.startswith("It is unknown since") and line.endswith("no answer came in time.") for line in said.known
+    )
+    assert any("did not leave" in line and "https://api.example.com" in line for line in said.known)
+
+
+def test_it_is_unknown_since_its_doubt_began_and_not_since_its_attempt() -> None:
+    said = explain(dossier(State.UNKNOWN, wiring()))
+    assert any(clock(ROW["since"]) in line for line in said.known)
 
 
 @pytest.mark.parametrize("state", list(State))

@@ -20,7 +20,7 @@ from outbox.errors import ReceiverError, SecretMissing, UnsafeTarget
 from outbox.outcome import Ambiguous, Answer, NotSent
 from outbox.receivers import TooLate
 from outbox.receivers.http.exchange import Phase, SentAlready, Stale
-from outbox.states import Cause
+from outbox.states import UNSENT, Cause
 from outbox.wire import Unsendable
 
 # From the most special to the most general: the first row whose class matches counts. Every class that aiohttp 3.14
@@ -29,16 +29,16 @@ from outbox.wire import Unsendable
 TABLE: Mapping[type[Exception], tuple[str, Cause]] = MappingProxyType(
     {
         # Before there is a connection.
-        TooLate: ("too late to send", Cause.NOT_SENT),
-        SecretMissing: ("the credential is missing", Cause.NOT_SENT),
-        UnsafeTarget: ("the target's address is not allowed", Cause.NOT_SENT),
+        TooLate: ("too late to send", Cause.TOO_LATE),
+        SecretMissing: ("the credential is missing", Cause.SECRET_MISSING),
+        UnsafeTarget: ("the target's address is not allowed", Cause.UNSAFE_TARGET),
         Unsendable: ("the request cannot be made", Cause.NOT_SENT),
         Stale: ("the connection was closed before the request", Cause.CONNECTION_LOST),
         aiohttp.InvalidURL: ("the target is no valid URL", Cause.AMBIGUOUS),
         aiohttp.ClientConnectorDNSError: ("the name does not resolve", Cause.CONNECTION_LOST),
-        aiohttp.ClientConnectorCertificateError: ("the certificate is not trusted", Cause.CONNECTION_LOST),
-        aiohttp.ServerFingerprintMismatch: ("the certificate is not the pinned one", Cause.CONNECTION_LOST),
-        aiohttp.ClientConnectorSSLError: ("the TLS handshake failed", Cause.CONNECTION_LOST),
+        aiohttp.ClientConnectorCertificateError: ("the certificate is not trusted", Cause.TLS_FAILED),
+        aiohttp.ServerFingerprintMismatch: ("the certificate is not the pinned one", Cause.TLS_FAILED),
+        aiohttp.ClientConnectorSSLError: ("the TLS handshake failed", Cause.TLS_FAILED),
         aiohttp.ClientConnectorError: ("no connection", Cause.CONNECTION_LOST),
         # Time.
         TimeoutError: ("no answer within the deadline", Cause.TIMEOUT),
@@ -74,6 +74,15 @@ def outcome_of(error: Exception, phase: Phase, host: str) -> NotSent | Ambiguous
     word, cause = describe(error)
     if phase is Phase.CONNECTING:
         # The rows that name no fault of ours: whoever should have been there was not.
-        unreachable = cause in {Cause.CONNECTION_LOST, Cause.TIMEOUT}
-        return NotSent(reason=word, answer=Answer(host=host), unreachable=unreachable)
-    return Ambiguous(reason=word, cause=Cause.AMBIGUOUS if cause is Cause.NOT_SENT else cause, answer=Answer(host=host))
+        unreachable = cause in {Cause.CONNECTION_LOST, Cause.TIMEOUT, Cause.TLS_FAILED}
+        return NotSent(reason=word, answer=Answer(host=host), cause=_unsent(error, cause), unreachable=unreachable)
+    return Ambiguous(reason=word, cause=Cause.AMBIGUOUS if cause in UNSENT else cause, answer=Answer(host=host))
+
+
+def _unsent(error: Exception, cause: Cause) -> Cause:
+    """Why nothing left, where that is how it ended."""
+    if isinstance(error, ssl.SSLError):
+        return Cause.TLS_FAILED
+    if cause in {Cause.CONNECTION_LOST, Cause.TIMEOUT}:
+        return Cause.NO_CONNECTION
+    return cause if cause in UNSENT else Cause.NOT_SENT

@@ -20,6 +20,7 @@ from outbox.receivers.http import auth
 from outbox.receivers.http.client import Client, Reply
 from outbox.receivers.http.errors import EXPECTED, describe, outcome_of
 from outbox.receivers.http.retry_after import whole_seconds
+from outbox.states import Cause
 from outbox.wire import Unsendable, build, build_read, build_verify
 
 
@@ -103,7 +104,7 @@ class HttpReceiver(HttpReader):
         except Unsendable as error:
             return Refused(answer=Answer(excerpt=error.message))
         except SecretMissing as error:
-            return NotSent(reason=error.message)
+            return NotSent(reason=error.message, cause=Cause.SECRET_MISSING)
         exchange = self._client.new_exchange(request, attempt.gate)
         started = asyncio.get_running_loop().time()
         try:

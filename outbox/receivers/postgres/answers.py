@@ -56,7 +56,7 @@ def outcome_of(reply: Reply, *, contract: Contract, resend: bool, host: str | No
     if said == "mismatch":
         return Mismatch(answer=answer)
     if said == "shut_out":
-        return NotSent(reason="a look has shut this attempt out", answer=answer)
+        return NotSent(reason="a look has shut this attempt out", answer=answer, cause=Cause.NOT_PROCESSED)
     if said == "stale_fence":
         return StaleFence(answer=answer)
     return Ambiguous(reason="the inbox answered in words that nobody knows", answer=answer)

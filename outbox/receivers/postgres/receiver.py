@@ -16,7 +16,7 @@ from outbox.receivers.credentials import Secrets
 from outbox.receivers.postgres.answers import observation_of, outcome_of
 from outbox.receivers.postgres.connections import Connections, Unreachable
 from outbox.receivers.postgres.exchange import Exchange, Lost, NotReplicated, Phase, Value
-from outbox.states import Cause
+from outbox.states import UNSENT, Cause
 from outbox.wire import Unsendable
 from outbox.wire_message import Message
 
@@ -26,9 +26,9 @@ _FENCE: Final = re.compile(r'"(?P<lane>[^"\\]+)";fence=(?P<fence>\d+)', re.ASCII
 # What one call may raise, and what it says: the word for people, and the cause if a byte had left. Texts of exceptions
 # are not kept: those of libpq quote connection strings.
 _RAISED: Final[dict[type[Exception], tuple[str, Cause]]] = {
-    TooLate: ("too late to send", Cause.NOT_SENT),
-    SecretMissing: ("the credential is missing", Cause.NOT_SENT),
-    Unreachable: ("no connection", Cause.NOT_SENT),
+    TooLate: ("too late to send", Cause.TOO_LATE),
+    SecretMissing: ("the credential is missing", Cause.SECRET_MISSING),
+    Unreachable: ("no connection", Cause.NO_CONNECTION),
     TimeoutError: ("no answer within the deadline", Cause.TIMEOUT),
     Lost: ("the connection was lost", Cause.CONNECTION_LOST),
     NotReplicated: ("committed, perhaps on one server only", Cause.AMBIGUOUS),
@@ -99,14 +99,14 @@ class PostgresReceiver(PostgresReader):
         """Call the inbox once. Cancelled, it drops the connection and lets nothing more leave."""
         wiring, auth = attempt.wiring, self._config.auth
         if auth is None:
-            return NotSent(reason="the receiver has no auth")
+            return NotSent(reason="the receiver has no auth", cause=Cause.SECRET_MISSING)
         try:
             values = _values(attempt, auth.account_id)
             dsn = self._secrets.resolve(auth.secret, attempt.tenant_id)
         except Unsendable as error:
             return Refused(answer=Answer(excerpt=error.message))
         except SecretMissing as error:
-            return NotSent(reason=error.message)
+            return NotSent(reason=error.message, cause=Cause.SECRET_MISSING)
         exchange = Exchange(attempt.gate)
         # Where a doubt costs nobody's time, a connection is used again.
         fresh = not (wiring.resend_safe or wiring.look_excludes)
@@ -155,8 +155,9 @@ def _without_reply(error: Exception, exchange: Exchange) -> Outcome:
     word, cause = _word(error)
     answer = Answer(host=exchange.host)
     if exchange.phase is Phase.CONNECTING:
-        return NotSent(reason=word, answer=answer)
-    return Ambiguous(reason=word, answer=answer, cause=cause)
+        unsent = cause if cause in UNSENT else Cause.NO_CONNECTION
+        return NotSent(reason=word, answer=answer, cause=unsent)
+    return Ambiguous(reason=word, answer=answer, cause=Cause.AMBIGUOUS if cause in UNSENT else cause)
 
 
 def _word(error: Exception) -> tuple[str, Cause]:
