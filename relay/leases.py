@@ -112,9 +112,11 @@ class Leases:
         confirmed = {(row["receiver_id"], row["lane"]) for row in rows}
         for lane in lanes:
             key = lane.holding.key
+            if self.lanes.get(key) is not lane:
+                continue  # given back meanwhile
             if key not in confirmed:
                 lane.lose("its renewal was refused")
-            elif self.lanes.get(key) is lane:
+            else:
                 lane.renewed(sent_at)
                 self._renewals[key] = _Renewal(sent_at, lane.service.lease_seconds)
         self._forget_lost()
@@ -175,20 +177,20 @@ class Leases:
 
     async def give_back(self, lane: Lane) -> None:
         """Give a drained lane back. If the database does not answer until we give up, the lease runs out instead."""
-        if lane.lost or self.lanes.get(lane.holding.key) is not lane:
+        holding = lane.holding
+        if lane.lost or self.lanes.get(holding.key) is not lane:
             return
+        # From here on it is not renewed: that it is refused then would say nothing.
+        self._forget(holding.key)
         try:
             async for trial in retrying(lane.give_up):
                 with trial:
                     crashpoints.reach("before_release")
-                    await self._store.dicts("give_back_lane", **lane.holding.parameters)
+                    await self._store.dicts("give_back_lane", **holding.parameters)
                     crashpoints.reach("after_release")
         except DatabaseUnavailable:
             return
-        holding = lane.holding
         emit("lane_given_back", receiver=holding.receiver, lane=holding.lane, fence=holding.fence)
-        if self.lanes.get(holding.key) is lane:
-            self._forget(holding.key)
 
     def _in_our_order(self, free: Iterable[int], service: Service) -> list[int]:
         """Free lanes, beginning somewhere of our own: relays that start together do not race for the same ones."""

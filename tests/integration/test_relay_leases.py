@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from outbox.errors import DatabaseUnavailable
 from outbox.lease import LocalLease, boottime
 from outbox.outcome import Answer, Receipt, ReceiverFault, StaleFence
 from outbox.receivers.scripted import ScriptedReceiver
@@ -131,7 +132,9 @@ async def test_a_lease_is_counted_from_when_its_renewal_was_sent(stage: Stage) -
         assert all(lane.lease.until <= held_back_until + 3 for lane in one.relay.lanes)
 
 
-async def test_a_lane_that_somebody_else_took_is_lost_at_the_next_renewal(stage: Stage) -> None:
+async def test_a_lane_that_somebody_else_took_is_lost_at_the_next_renewal(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     async with relay_on(stage.database, **BEAT) as one:
         await one.take_lanes()
         stage.rows("update outbox.lane set expires_at = '-infinity' where lane = 2")
@@ -140,6 +143,63 @@ async def test_a_lane_that_somebody_else_took_is_lost_at_the_next_renewal(stage:
         assert sorted(lane.holding.lane for lane in one.relay.lanes if lane.lost) == [2]
         assert sorted(lane for _, lane in one.relay.leases.lanes) == [0, 1, 3]
         assert one.counted("leases_lost") == 1
+        assert [record.levelname for record in caplog.records if record.message == "lane_lost"] == ["WARNING"]
+
+
+@pytest.mark.parametrize("first", ["the renewal is counted up", "the renewal is answered"])
+async def test_a_lane_that_is_given_back_while_leases_are_renewed_is_not_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, first: str
+) -> None:
+    """A warning is for a lease that somebody else has. What we give back ourselves is no news."""
+    caplog.set_level("INFO", "outbox")
+    async with relay_on(stage.database, **BEAT) as one:
+        await one.take_lanes()
+        leases, (lane, *_) = one.relay.leases, one.relay.lanes
+        ask = leases._store.dicts
+
+        async def asked(statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
+            if statement != "renew_leases":
+                return await ask(statement, **parameters)
+            if first == "the renewal is counted up":
+                await leases.give_back(lane)
+                return await ask(statement, **parameters)
+            rows = await ask(statement, **parameters)
+            await leases.give_back(lane)
+            return rows
+
+        monkeypatch.setattr(leases._store, "dicts", asked)
+        lane.close()
+        await leases.renew(boottime() + 2)
+        await leases.renew(boottime() + 4)
+        assert not lane.lost
+        assert len(leases.lanes) == 3
+        assert one.counted("leases_lost") == 0
+        assert [record.levelname for record in caplog.records if record.message == "lane_given_back"] == ["INFO"]
+        assert "lane_lost" not in caplog.messages
+
+
+async def test_a_lane_whose_return_was_not_heard_of_is_not_renewed_any_more(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be somebody else's already, or its lease runs out. Neither is a loss."""
+    async with relay_on(stage.database, **BEAT) as one:
+        await one.take_lanes()
+        leases, (lane, *_) = one.relay.leases, one.relay.lanes
+        ask = leases._store.dicts
+
+        async def lost(statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
+            rows = await ask(statement, **parameters)
+            if statement == "give_back_lane" and not lane.give_up.is_set():
+                lane.give_up.set()
+                raise DatabaseUnavailable("the connection broke after the commit")
+            return rows
+
+        monkeypatch.setattr(leases._store, "dicts", lost)
+        lane.close()
+        await leases.give_back(lane)
+        await leases.renew(boottime() + 2)
+        assert "lane_lost" not in caplog.messages
+        assert len(leases.lanes) == 3
 
 
 # ------------------------------------------------------------------------------------------------------- taking over
