@@ -11,7 +11,7 @@ from outbox.cli.deeds import do, who
 from outbox.cli.session import Session
 from outbox.decide import statement_counts_from
 from outbox.errors import Refused
-from outbox.inspect import Dossier, may_it_happen_twice
+from outbox.inspect import Dossier, how_it_ended, may_it_happen_twice
 from outbox.inspect.twice import refusal_of
 from outbox.inspect.words import when
 from outbox.states import MAY_HIDE_EFFECT, TERMINAL
@@ -148,7 +148,7 @@ def retry_command(session: Session, operation_id: str | None, *, dry_run: bool, 
             raise Refused(f"Operation {name} may not be sent again: {refusal}.", hint=f"See: outbox why {name}")
         return await _retry(store, dossier)
 
-    done = do(session, name, deed)
+    done = do(session, name, deed, to_ended=dry_run)
     return EXIT_REFUSED if dry_run and not done["allowed"] else 0
 
 
@@ -214,7 +214,7 @@ def cancel_command(session: Session, operation_id: str | None, *, dry_run: bool,
 def _may_hide_an_effect(dossier: Dossier) -> str | None:
     if dossier.state in MAY_HIDE_EFFECT:
         return f"it is {dossier.state} and may hide an effect: it cannot be cancelled"
-    return f"it has ended: {dossier.state}" if dossier.state in TERMINAL else None
+    return f"it has ended: {how_it_ended(dossier.row)}" if dossier.state in TERMINAL else None
 
 
 async def _cancel(store: Store, dossier: Dossier) -> dict[str, Any]:

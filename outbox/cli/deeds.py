@@ -9,8 +9,9 @@ import click
 from outbox.cli.output import say, write_json
 from outbox.cli.session import Session
 from outbox.errors import Refused
-from outbox.inspect import STATEMENTS, Dossier, find, read_dossier
+from outbox.inspect import STATEMENTS, Dossier, find, how_it_ended, read_dossier
 from outbox.os_user import os_user
+from outbox.states import TERMINAL
 from outbox.store import Store
 
 ACTS: Final = (*STATEMENTS, "act", "upkeep")
@@ -19,22 +20,33 @@ Deed = Callable[[Store, Dossier], Awaitable[dict[str, Any]]]
 """Does it; answers with the state that follows, and with a `sentence` for people."""
 
 
-def do(session: Session, operation_id: str, deed: Deed) -> dict[str, Any]:
-    """Find the operation, do it, say what came of it, and return that. Refused for one that was purged."""
+def do(session: Session, operation_id: str, deed: Deed, *, to_ended: bool = False) -> dict[str, Any]:
+    """
+    Find the operation, do it, say what came of it, and return that.
+
+    Refused for one that has ended, unless it is a deed that is done to such (`to_ended`), and for one that was purged.
+    """
 
     async def job() -> dict[str, Any]:
         async with session.store(*ACTS) as store:
             found = await find(store, operation_id, session.tenant)
             if found.purged:
-                raise Refused(
-                    f"Operation {operation_id} has ended and was purged.", hint="Terminal operations never change."
-                )
+                grave = await store.dicts("read_tombstone", tenant_id=found.tenant_id, operation_id=found.operation_id)
+                how = f": {how_it_ended(grave[0])}" if grave else ""
+                raise _ended(found.tenant_id, operation_id, f"{how}, and was purged")
             dossier = await read_dossier(store, found)
+            if dossier.state in TERMINAL and not to_ended:
+                raise _ended(found.tenant_id, operation_id, f": {how_it_ended(dossier.row)}")
             return {"tenant_id": found.tenant_id, "operation_id": operation_id} | await deed(store, dossier)
 
     done = session.run(job())
     tell(session, done)
     return done
+
+
+def _ended(tenant_id: str, operation_id: str, how: str) -> Refused:
+    hint = f"Terminal operations never change. See: outbox show {operation_id} --tenant {tenant_id}"
+    return Refused(f"Operation {operation_id} of tenant {tenant_id} has ended{how}.", hint=hint)
 
 
 def tell(session: Session, result: dict[str, Any]) -> None:

@@ -118,7 +118,7 @@ def redact_command(session: Session, operation_id: str, *, reason: str, yes: boo
         sentence = f"{operation_id} is redacted: its arguments, answers and notes are gone, their digests are kept."
         return {"state": dossier.state, "redacted": True, "sentence": sentence}
 
-    do(session, operation_id, deed)
+    do(session, operation_id, deed, to_ended=True)
 
 
 @act("repair")

@@ -8,7 +8,7 @@ Who authorized what, on which version, how often it was tried, what evidence the
 - `next_of`: what happens next, when, and why (`ahead.py`).
 - `may_it_happen_twice`: what a retry would risk (`twice.py`).
 - `document`: all of it with stable names (`document.py`).
-- `explain`: all of it in sentences (`explain.py`).
+- `explain`: all of it in sentences; `how_it_ended`: its end in one (`explain.py`).
 - `tombstone`, `explain_tombstone`: what is left of a purged one (`tombstone.py`).
 
 Nothing here decides: it asks `outbox.decide` and `outbox.guarantee`, as the daemons do.
@@ -17,7 +17,7 @@ Nothing here decides: it asks `outbox.decide` and `outbox.guarantee`, as the dae
 from outbox.inspect.ahead import NextStep, next_of
 from outbox.inspect.document import document
 from outbox.inspect.dossier import Dossier, read_dossier
-from outbox.inspect.explain import Explanation, explain
+from outbox.inspect.explain import Explanation, explain, how_it_ended
 from outbox.inspect.find import Found, find
 from outbox.inspect.tombstone import explain_tombstone, tombstone
 from outbox.inspect.twice import Twice, may_it_happen_twice
@@ -36,6 +36,7 @@ __all__ = [
     "explain",
     "explain_tombstone",
     "find",
+    "how_it_ended",
     "may_it_happen_twice",
     "next_of",
     "read_dossier",

@@ -128,14 +128,20 @@ def _state(dossier: Dossier) -> str:
 
 
 def ended(row: Row) -> str:
-    """How an operation ended, which may have been purged since."""
+    """How an operation ended, which may have been purged since: whole sentences."""
+    how = how_it_ended(row)
+    after = "" if row["state"] == State.SUCCEEDED else " There is no effect, and none will be tried."
+    return f"{how[:1].upper()}{how[1:]}.{after}"
+
+
+def how_it_ended(row: Row) -> str:
+    """When, as what, why and by whom: `it was rejected at ...: somebody cancelled it, decided by alice@desk`."""
     why = in_words(Cause(row["cause"]) if row["cause"] else None)
+    by = f", decided by {row['decided_by']}" if row.get("decided_by") else ""
     if row["state"] == State.SUCCEEDED:
         name = f", and the receiver calls it {row['external_id']}" if row["external_id"] else ""
-        return f"It succeeded at {clock(row['ended_at'])}: {why or _receipt(row)}{name}."
-    by = f", decided by {row['decided_by']}" if row.get("decided_by") else ""
-    because = f": {why}" if why else ""
-    return f"It was rejected at {clock(row['ended_at'])}{because}{by}. There is no effect, and none will be tried."
+        return f"it succeeded at {clock(row['ended_at'])}: {why or _receipt(row)}{by}{name}"
+    return f"it was rejected at {clock(row['ended_at'])}{f': {why}' if why else ''}{by}"
 
 
 def _receipt(row: Row) -> str:

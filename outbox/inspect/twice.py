@@ -7,6 +7,7 @@ from typing import Literal
 from outbox.decide import FOREVER, NoResend, no_resend, window_closes_at
 from outbox.guarantee import Promise
 from outbox.inspect.dossier import Dossier
+from outbox.inspect.explain import how_it_ended
 from outbox.inspect.words import NO_RESEND, when
 from outbox.states import Cause, State
 
@@ -87,7 +88,7 @@ def _certain(dossier: Dossier) -> tuple[Answer, str, str | None]:
         case State.EXECUTING:
             return "no", "an attempt runs, and no other one begins beside it", "an attempt runs"
         case _:
-            return "no", "it has ended, and nothing follows from an end", f"it has ended: {dossier.state}"
+            return "no", "it has ended, and nothing follows from an end", how_it_ended(dossier.row)
 
 
 def _first_or_proven(dossier: Dossier) -> tuple[Answer, str, str | None]:

@@ -298,6 +298,55 @@ def test_what_is_not_there_is_not_found_for_every_act(desk: Desk) -> None:
         assert desk.run.refused(*arguments, code=3)["code"] == "not_found"
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        ("cancel", "op"),
+        ("cancel", "op", "--dry-run"),
+        ("retry", "op"),
+        ("resolve", "op", "--succeeded", "--evidence", "x"),
+        ("resolve", "op", "--no-effect", "--evidence", "x", "--dry-run"),
+        ("approve", "op", "--digest", "00" * 32),
+        ("revoke", "op", "--reason", "x"),
+        ("expedite", "op", "--reason", "x"),
+        ("unblock", "op", "--reason", "x"),
+    ],
+    ids=" ".join,
+)
+def test_an_act_that_comes_too_late_is_told_when_it_ended_as_what_and_by_whom(desk: Desk, act: tuple[str, ...]) -> None:
+    desk.put("op")
+    desk.run.json("cancel", "op")
+    ended = desk.run.json("show", "op")["outcome"]["ended_at"][:19].replace("T", " ")
+    error = desk.run.refused(*act, code=4)
+    how = f"it was rejected at {ended}Z: somebody cancelled it, decided by {desk.me}."
+    assert error["message"] == f"Operation op of tenant shop has ended: {how}"
+    assert "outbox show op --tenant shop" in error["hint"]
+
+
+def test_the_end_that_is_told_is_the_receivers_the_persons_or_the_lookups(desk: Desk) -> None:
+    desk.ended("answered", "succeeded")
+    desk.unknown("stated")
+    desk.run.json("resolve", "stated", "--succeeded", "--external-id", "re_1", "--evidence", "seen")
+    looked_up = desk.unknown("looked-up")
+    desk.stage.settle(looked_up, 1, "succeeded")
+
+    def told(name: str) -> str:
+        message: str = desk.run.refused("cancel", name, code=4)["message"]
+        return message.partition("Z: ")[2]
+
+    assert told("answered") == "attempt 1 was answered with a receipt."
+    assert told("stated") == f"a person said so, decided by {desk.me}, and the receiver calls it re_1."
+    assert told("looked-up").startswith("the receiver's records show the effect under our identity, decided by")
+
+
+def test_the_database_says_the_same_to_whoever_was_overtaken(desk: Desk) -> None:
+    """What ended between the look and the act is refused by the function of the database, with the same facts."""
+    desk.put("op")
+    desk.run.json("cancel", "op")
+    with pytest.raises(psycopg.Error, match=f"rejected at 20.*Z, cancelled, by {desk.me}"):
+        desk.stage.rows("select outbox.cancel('shop', 'op', 'ann')")
+
+
 def test_an_id_of_several_tenants_is_refused_with_their_names_until_one_is_named(desk: Desk) -> None:
     desk.put("op")
     desk.stage.put("op", KEYED, "another")

@@ -138,7 +138,9 @@ def test_of_a_purged_operation_its_end_is_shown(desk: Desk) -> None:
     desk.database.rows("select outbox.purge(0, 1000, outbox.now(), 10, 'me')")
     shown = desk.run.json("show", "op")
     assert (shown["state"], shown["purged"], shown["outcome"]["state"]) == ("succeeded", True, "succeeded")
-    assert desk.run.refused("cancel", "op", code=4)["message"].endswith("was purged.")
+    refused = desk.run.refused("cancel", "op", code=4)["message"]
+    assert refused.startswith("Operation op of tenant shop has ended: it succeeded at 20")
+    assert refused.endswith("was purged.")
 
 
 def test_text_from_elsewhere_cannot_command_a_terminal(desk: Desk) -> None:

@@ -428,6 +428,7 @@ begin
   if not found then
     raise exception 'operation % of tenant % has ended%', p_operation_id, p_tenant_id,
         coalesce((select format(': %s at %s', o.state, to_char(o.ended_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'))
+            || coalesce(', ' || o.cause, '') || coalesce(', by ' || o.decided_by, '')
           from outbox.outcome o where o.seq = the_seq), '')
       using errcode = 'OB409', hint = 'Terminal operations never change. See: outbox show ' || p_operation_id;
   end if;
