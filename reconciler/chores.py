@@ -25,6 +25,8 @@ READ_BATCH_MAX: Final = 20_000
 # Longer than any transaction that writes evidence: ids are handed out before they are committed.
 YOUNG_SECONDS: Final = 600.0
 LATE_SECONDS: Final = 60.0
+# How long `report` still knows what a daemon counted that has gone.
+MEMBER_SECONDS: Final = 7 * 86_400.0
 # What is added to lease and deadline before an attempt counts as nobody's, where the contract's margin is shorter.
 ORPHAN_MARGIN_SECONDS: Final = 10.0
 ORPHAN_MARGIN_SECONDS_MAX: Final = 600.0
@@ -55,6 +57,7 @@ class Chores:
             Chore("sweep_orphans", belt_seconds, self._sweep_orphans),
             Chore("end_landings", belt_seconds, self._end_landings),
             Chore("forget", slow, self._forget),
+            Chore("forget_members", slow, self._forget_members),
             Chore("watch_doubt", belt_seconds, self._watch_doubt),
             Chore("watch_evidence", slow, self._watch_evidence),
             Chore("watch_placement", slow, self._watch_placement),
@@ -102,10 +105,13 @@ class Chores:
     async def _forget(self) -> int:
         return await self._in_batches("forget")
 
-    async def _in_batches(self, statement: str) -> int:
+    async def _forget_members(self) -> int:
+        return await self._in_batches("forget_members", silent_seconds=MEMBER_SECONDS)
+
+    async def _in_batches(self, statement: str, **given: float) -> int:
         total = 0
         for _ in range(ROUNDS_MAX):
-            done = int(await self._store.value(statement, limit=BATCH_MAX))
+            done = int(await self._store.value(statement, limit=BATCH_MAX, **given))
             total += done
             if done < BATCH_MAX:
                 break

@@ -86,6 +86,16 @@ select outbox.sweep_orphans(%(older_than_seconds)s * interval '1 second') as mad
 -- Forget identities of purged operations whose tool keeps them for a time only.
 select outbox.forget(%(limit)s) as forgotten
 
+-- name: forget_members
+-- Forget daemons that nobody has heard of for long: one that dies again and again leaves a row each time.
+with old as materialized (
+  select m.member_id from outbox.member m
+  where coalesce(m.left_at, m.seen_at) < (select outbox.now()) - %(silent_seconds)s * interval '1 second' limit %(limit)s
+), gone as (
+  delete from outbox.member m using old o where m.member_id = o.member_id returning 1
+)
+select count(*) as forgotten from gone
+
 -- name: end_landings
 -- Remove the marks of ended operations of which nothing can land any more.
 with over as materialized (

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from psycopg.errors import UniqueViolation
 
 from outbox.registry import Registry
-from reconciler.chores import ORPHAN_MARGIN_SECONDS_MAX, Chores
+from reconciler.chores import ORPHAN_MARGIN_SECONDS_MAX, SLOW_FACTOR, Chores
 from reconciler.service import Reconciler
 from tests.support.doubts import DEADLINE_SECONDS, NOT_FOUND, Records, in_doubt, reconciler_on, register
 from tests.support.postgres import Database
@@ -105,6 +106,80 @@ async def test_marks_of_what_can_no_longer_land_are_removed_in_batches(
     clock.advance(2)
     assert (await reconciler.chores.run_once())["end_landings"] == 1500
     assert stage.value("select count(*) from outbox.landing") == 10
+
+
+async def test_identities_are_forgotten_in_batches_when_they_are_due_and_never_before(
+    stage: Stage, clock: Clock, reconciler: Reconciler
+) -> None:
+    """A forgotten id is free: whoever puts it again has a new operation. One that is kept still gets its answer."""
+    day = 86_400.0
+    stage.rows("update outbox.tool set identity_retention = interval '30 days' where name = 'thing.blind'")
+    stage.rows(
+        """
+        insert into outbox.tombstone (tenant_id, operation_id, seq, tool, principal_id, digest, state, ended_at)
+        select 'acme', tool || n, -n - 5000 * (tool = 'thing.keyed')::int, tool, 'svc', 'd', 'succeeded',
+          outbox.now() - case when n <= 2500 then interval '20 days' else interval '10 days' end
+        from generate_series(1, 2510) n, unnest('{thing.blind,thing.keyed}'::text[]) tool
+        """
+    )
+
+    async def forgotten() -> int:
+        return (await reconciler.chores.run_once())["forget"]
+
+    def kept(tool: str) -> int:
+        return int(stage.value("select count(*) from outbox.tombstone where tool = %s", tool))
+
+    clock.advance(10 * day - 60)
+    assert await forgotten() == 0
+    with pytest.raises(UniqueViolation, match="has ended"):
+        stage.put("thing.blind1", "thing.blind")
+    clock.advance(120)
+    assert await forgotten() == 2_500
+    assert (kept("thing.blind"), kept("thing.keyed")) == (10, 2_510)
+    assert stage.state(stage.put("thing.blind1", "thing.blind")) == "authorized"
+    with pytest.raises(UniqueViolation, match="has ended"):
+        stage.put("thing.blind2510", "thing.blind")
+    clock.advance(10_000 * day)
+    assert await forgotten() == 10
+    assert (kept("thing.blind"), kept("thing.keyed")) == (0, 2_510), "for ever is for ever"
+
+
+async def test_more_identities_than_fit_a_period_are_forgotten_in_the_next_ones(
+    stage: Stage, clock: Clock, reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.chores.BATCH_MAX", 2)
+    monkeypatch.setattr("reconciler.chores.ROUNDS_MAX", 3)
+    stage.rows("update outbox.tool set identity_retention = interval '1 day' where name = 'thing.blind'")
+    stage.rows(
+        "insert into outbox.tombstone (tenant_id, operation_id, seq, tool, principal_id, digest, state, ended_at)"
+        " select 'acme', n, n, 'thing.blind', 'svc', 'd', 'rejected', outbox.now() - interval '9 days'"
+        " from generate_series(1, 10) n"
+    )
+    assert (await reconciler.chores.run_once())["forget"] == 6
+    clock.advance(SLOW_FACTOR * BELT_SECONDS + 1)
+    assert (await reconciler.chores.run_once())["forget"] == 4
+
+
+async def test_daemons_that_were_not_heard_of_for_a_week_are_forgotten_and_no_others(
+    stage: Stage, clock: Clock, reconciler: Reconciler
+) -> None:
+    """A daemon that dies again and again leaves a row each time."""
+    stage.rows(
+        """
+        insert into outbox.member (member_id, kind, host, pid, version, seen_at, left_at)
+        select gen_random_uuid(), 'relay', name, n, '1', seen_at, left_at
+        from generate_series(1, 1100) n, (values
+          ('died', outbox.now() - interval '8 days', null),
+          ('left', '-infinity', outbox.now() - interval '8 days'),
+          ('left lately', '-infinity', outbox.now() - interval '6 days'),
+          ('silent', outbox.now() - interval '6 days', null),
+          ('lives', outbox.now(), null)) as x(name, seen_at, left_at)
+        where n <= 1 or name in ('died', 'left')
+        """
+    )
+    assert (await reconciler.chores.run_once())["forget_members"] == 2_200
+    hosts = {row["host"] for row in stage.rows("select host from outbox.member where kind = 'relay'")}
+    assert hosts == {"left lately", "silent", "lives"}
 
 
 async def test_what_is_in_doubt_is_counted(stage: Stage, holder: Holder, clock: Clock, reconciler: Reconciler) -> None:

@@ -473,6 +473,49 @@ def test_another_policy_never_moves_what_may_hide_an_effect(stage: Stage, holder
     assert "another policy" in refused(stage, RETRY, "op")
 
 
+def test_another_policy_that_asks_nobody_leaves_a_resend_its_permission(stage: Stage, holder: Holder) -> None:
+    """An approval binds the policy that it was given under. Where nobody has to approve, the policy itself permits."""
+    planned, waiting = stage.unknown("planned", holder), stage.unknown("waiting", holder)
+    assert act(stage, RETRY, "planned") == "unknown"
+    stage.rows(
+        "update outbox.doubt set step = 'person', needs_person = true, next_at = 'infinity' where seq = %s", waiting
+    )
+    before = {name: stage.pending(planned)[name] for name in ("cause", "unresolved_at", "resend_until", "attempt")}
+    stage.as_role("operator").execute("update outbox.tool set policy_version = 2")
+    assert holder.begin() == []
+    assert act(stage, "select outbox.redecide(10)") == 2
+    assert act(stage, "select outbox.redecide(10)") == 0
+    assert {name: stage.pending(planned)[name] for name in before} == before
+    assert [row["seq"] for row in holder.begin() or []] == [planned]
+    assert stage.value("select next_at <= outbox.now() from outbox.doubt where seq = %s", waiting), "it is judged anew"
+
+
+def test_an_approved_resend_needs_no_new_approval_once_nobody_has_to_approve(stage: Stage, holder: Holder) -> None:
+    seq = stage.put("op", "approved")
+    approval = approve(stage, "op")
+    (attempt,) = holder.begin() or []
+    assert holder.record_unknown(seq, attempt["attempt"]) == [seq]
+    assert act(stage, RETRY, "op") == "unknown"
+    stage.as_role("operator").execute("update outbox.tool set policy_version = 2 where name = 'approved'")
+    assert act(stage, "select outbox.redecide(10)") == 0, "somebody would have to approve again"
+    assert holder.begin() == []
+    stage.as_role("operator").execute(
+        "update outbox.tool set policy_version = 3, requires_approval = false where name = 'approved'"
+    )
+    assert act(stage, "select outbox.redecide(10)") == 1
+    assert stage.pending(seq)["approval_id"] == approval, "who permitted the attempt that was made"
+    assert [row["seq"] for row in holder.begin() or []] == [seq]
+
+
+def test_a_revoked_resend_does_not_come_back_with_another_policy(stage: Stage, holder: Holder) -> None:
+    stage.unknown("op", holder)
+    assert act(stage, RETRY, "op") == "unknown"
+    stage.as_role("operator").execute("select outbox.revoke('acme', 'op', 'ann', 'stop it')")
+    stage.as_role("operator").execute("update outbox.tool set policy_version = 2")
+    assert act(stage, "select outbox.redecide(10)") == 0
+    assert holder.begin() == []
+
+
 def test_what_waited_for_a_person_and_is_approved_again_is_due(stage: Stage, holder: Holder) -> None:
     """Its back-off is endless: without a date it would be authorized for ever and never begin."""
     seq = stage.put("op", "approved")

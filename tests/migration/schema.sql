@@ -428,7 +428,6 @@ begin
   if not found then
     raise exception 'operation % of tenant % has ended%', p_operation_id, p_tenant_id,
         coalesce((select format(': %s at %s', o.state, to_char(o.ended_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'))
-            || coalesce(', ' || o.cause, '') || coalesce(', by ' || o.decided_by, '')
           from outbox.outcome o where o.seq = the_seq), '')
       using errcode = 'OB409', hint = 'Terminal operations never change. See: outbox show ' || p_operation_id;
   end if;
@@ -752,16 +751,19 @@ declare
   moved int;
 begin
   with stale as materialized (
-    select p.receiver_id, p.lane, p.seq, t.requires_approval, t.policy_version, i.expires_at
+    select p.receiver_id, p.lane, p.seq, p.state = 'unknown' as uncertain, t.requires_approval, t.policy_version, i.expires_at
     from outbox.tool t join outbox.pending p on p.receiver_id = t.receiver_id and p.policy_version <> t.policy_version
-      and p.state in ('proposed', 'authorized')
+      and (p.state in ('proposed', 'authorized') or (p.state = 'unknown' and not t.requires_approval))
     join outbox.intent i on i.seq = p.seq and i.tool = t.name
     where outbox.swept() and (p.expires_at is null or p.expires_at > outbox.now()) -- revoked, or lapsed: outbox.expire() ends it
     limit p_limit for no key update of p skip locked
   ), m as (
-    update outbox.pending p set policy_version = s.policy_version, approval_id = null, expires_at = s.expires_at, cause = 'policy_changed',
+    update outbox.pending p set policy_version = s.policy_version, expires_at = s.expires_at,
+      approval_id = case when s.uncertain then p.approval_id end, cause = case when s.uncertain then p.cause else 'policy_changed' end,
       state = (case when s.requires_approval then 'proposed' else p.state::text end)::outbox.state
-    from stale s where p.receiver_id = s.receiver_id and p.lane = s.lane and p.seq = s.seq returning p.seq
+    from stale s where p.receiver_id = s.receiver_id and p.lane = s.lane and p.seq = s.seq returning p.seq, s.uncertain
+  ), d as (
+    update outbox.doubt d set next_at = outbox.now() from m where d.seq = m.seq and m.uncertain and d.step = 'person'
   )
   select count(*) into moved from m;
   return moved;

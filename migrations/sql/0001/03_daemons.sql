@@ -343,23 +343,27 @@ begin
 end $$;
 
 -- policy changed: decide again. Rows placed or approved under another policy version go back to proposed (or are
--- authorized anew where the policy asks nobody).
+-- authorized anew where the policy asks nobody). What may hide an effect stays unknown; it may be sent again only where the new policy asks
+-- nobody, since an approval binds the version that it was given under.
 create function outbox.redecide(p_limit int) returns int
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   moved int;
 begin
   with stale as materialized (
-    select p.receiver_id, p.lane, p.seq, t.requires_approval, t.policy_version, i.expires_at
+    select p.receiver_id, p.lane, p.seq, p.state = 'unknown' as uncertain, t.requires_approval, t.policy_version, i.expires_at
     from outbox.tool t join outbox.pending p on p.receiver_id = t.receiver_id and p.policy_version <> t.policy_version
-      and p.state in ('proposed', 'authorized')
+      and (p.state in ('proposed', 'authorized') or (p.state = 'unknown' and not t.requires_approval))
     join outbox.intent i on i.seq = p.seq and i.tool = t.name
     where outbox.swept() and (p.expires_at is null or p.expires_at > outbox.now()) -- revoked, or lapsed: outbox.expire() ends it
     limit p_limit for no key update of p skip locked
   ), m as (
-    update outbox.pending p set policy_version = s.policy_version, approval_id = null, expires_at = s.expires_at, cause = 'policy_changed',
+    update outbox.pending p set policy_version = s.policy_version, expires_at = s.expires_at,
+      approval_id = case when s.uncertain then p.approval_id end, cause = case when s.uncertain then p.cause else 'policy_changed' end,
       state = (case when s.requires_approval then 'proposed' else p.state::text end)::outbox.state
-    from stale s where p.receiver_id = s.receiver_id and p.lane = s.lane and p.seq = s.seq returning p.seq
+    from stale s where p.receiver_id = s.receiver_id and p.lane = s.lane and p.seq = s.seq returning p.seq, s.uncertain
+  ), d as (
+    update outbox.doubt d set next_at = outbox.now() from m where d.seq = m.seq and m.uncertain and d.step = 'person'
   )
   select count(*) into moved from m;
   return moved;
