@@ -52,6 +52,11 @@ class Guarantee:
         return self.promise.value
 
 
+def warnings(wiring: Wiring) -> tuple[str, ...]:
+    """What a contract states in vain, or does not state and would be worth it: it is valid, and promises less."""
+    return tuple(_warnings(wiring))
+
+
 def guarantee(wiring: Wiring) -> Guarantee:
     """Derive what the contract lets us enforce."""
     promise = _promise(wiring)
@@ -111,6 +116,28 @@ def _conditions(promise: Promise, wiring: Wiring) -> Iterator[str]:
             yield "the effect of a repeat is harmless at any time (repeat_safe)"
             if wiring.lands_late:
                 yield "the last value is right because the next operation of its ordering key waits for the settle time"
+
+
+def _warnings(wiring: Wiring) -> Iterator[str]:
+    trusted, lookup = wiring.trusted, wiring.lookup
+    if wiring.config.contract is None:
+        yield "no contract is stated, so nothing is promised: every lost answer waits for a person"
+    if isinstance(trusted.key, Key) and wiring.retention_seconds == 0:
+        why = "is not verified" if "key_retention" in wiring.contract.unverified else "is not stated"
+        yield (
+            f"the key is sent, and nothing rests on it: key_retention {why}, so nobody knows for how long the receiver"
+            ' honours the key, and no request is sent again because of it. State it ("24h", "forever"), with its source'
+        )
+    elif wiring.retention_seconds > 0 and not wiring.has_window:
+        late = format_duration(wiring.margin_seconds + wiring.reach_seconds)
+        kept = format_duration(wiring.retention_seconds)
+        yield f"key_retention = {kept} leaves no time for a resend: margin and reach together are {late}"
+    provable = lookup is not None and lookup.absence_is_proof
+    if provable and wiring.settle_seconds is None and not wiring.look_excludes:
+        yield (
+            'lookup.absence_is_proof is stated in vain: without in_flight_bound a "not found" never proves anything,'
+            " since a request may still land after it"
+        )
 
 
 def _exclusion(fencing: Fencing | str) -> Iterator[str]:

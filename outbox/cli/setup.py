@@ -15,7 +15,7 @@ from outbox.settings import config_path
 
 if TYPE_CHECKING:
     from outbox.contract import Wiring
-    from outbox.registry import Report
+    from outbox.registry import Change, Report
 
 # Five lines that work at once with `outbox dev`, whose echo receiver listens where this file says.
 FIRST_FILE: Final = """\
@@ -168,7 +168,7 @@ def apply_command(session: Session, file: Path | None, *, dry_run: bool, prune: 
 
 
 def _print_report(session: Session, report: "Report", *, dry_run: bool) -> None:
-    promises = {item["tool"]: item["guarantee"] for item in _promises_of_file(session)}
+    promises = {item["tool"]: item for item in _promises_of_file(session)}
     items: list[dict[str, Any]] = [
         {
             "kind": change.kind,
@@ -177,7 +177,8 @@ def _print_report(session: Session, report: "Report", *, dry_run: bool) -> None:
             "version": change.version,
             "new_version": change.new_version,
             "fields": list(change.fields),
-            "guarantee": promises.get(change.name) if change.kind == "tool" else None,
+            "guarantee": promises[change.name]["guarantee"] if _is_tool(change, promises) else None,
+            "warnings": promises[change.name]["warnings"] if _is_tool(change, promises) else [],
         }
         for change in report.changes
     ]
@@ -189,8 +190,15 @@ def _print_report(session: Session, report: "Report", *, dry_run: bool) -> None:
     write_table(names, rows, empty="The file has no receivers and no tools.")
     if report.redecided:
         say(f"{report.redecided} open operations were permitted under another policy and are decided again.")
+    for item in items:
+        for warning in item["warnings"]:
+            say(f"warning: {item['name']}: {warning}.")
     if dry_run:
         say("This was a dry run: nothing has been changed.")
+
+
+def _is_tool(change: "Change", promises: dict[str, Any]) -> bool:
+    return change.kind == "tool" and change.name in promises
 
 
 @act("contracts")
@@ -227,7 +235,7 @@ def contracts_command(session: Session, tool: str | None, *, from_file: bool) ->
                 f"rests on: {'; '.join(item['clauses'])}",
                 f"a doubt has ended, or a person is asked, within {span(item['doubt_ends_within_seconds'])}",
                 *(["every operation needs an approval"] if item["requires_approval"] else []),
-                *([] if item["stated"] else ["warning: no contract is stated, so nothing is promised"]),
+                *(f"warning: {warning}" for warning in item["warnings"]),
             ],
         )
 
@@ -252,7 +260,7 @@ async def _promises_in_force(session: Session) -> list[dict[str, Any]]:
 
 def _promise(wiring: "Wiring", version: int | None) -> dict[str, Any]:
     from outbox.decide import liveness_bound
-    from outbox.guarantee import guarantee
+    from outbox.guarantee import guarantee, warnings
 
     promise = guarantee(wiring)
     contract = wiring.contract
@@ -272,6 +280,7 @@ def _promise(wiring: "Wiring", version: int | None) -> dict[str, Any]:
         "requires_approval": wiring.config.requires_approval,
         "policy_version": wiring.config.policy_version,
         "stated": wiring.config.contract is not None,
+        "warnings": list(warnings(wiring)),
         "source": contract.source or None,
         "verified_at": contract.verified_at,
         "unverified": list(contract.unverified),

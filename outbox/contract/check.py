@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from outbox.contract.model import Contract
 from outbox.contract.parts import Fencing, Key, Lookup
+from outbox.contract.reach import unreachable
 from outbox.contract.tool import RESERVED_HEADERS, ReceiverConfig, ToolConfig
 from outbox.contract.transports import of_transport
 from outbox.contract.wiring import Wiring
@@ -24,6 +25,7 @@ def problems(name: str, tool: ToolConfig, receiver: ReceiverConfig) -> list[Prob
     found = [
         *_times(wiring),
         *_key_facts(contract),
+        *_answer_rules(contract),
         *of_transport(tool, contract, receiver),
         *_request_places(tool, contract, receiver),
         *_lookup_facts(wiring, contract),
@@ -62,6 +64,16 @@ def _key_facts(contract: Contract) -> Iterator[tuple[str, str]]:
         yield "contract.duplicate_guard", "a guard against duplicates needs a key by which it knows them"
     if contract.key_checked_first:
         yield "contract.key_checked_first", "there is no key that could be checked"
+
+
+def _answer_rules(contract: Contract) -> Iterator[tuple[str, str]]:
+    for place, catchers in unreachable(contract.answers):
+        who = " and ".join(f"answers[{number}]" for number in catchers)
+        catch = "catch" if len(catchers) > 1 else "catches"
+        yield (
+            f"contract.answers[{place}]",
+            f"it is never reached: {who} before it {catch} every answer that it matches. Put it first, or remove it",
+        )
 
 
 def _request_places(tool: ToolConfig, contract: Contract, receiver: ReceiverConfig) -> Iterator[tuple[str, str]]:

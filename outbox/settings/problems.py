@@ -46,7 +46,7 @@ class Layers:
         lines = dict(_lines(self.text))
         found = []
         for problem in problems:
-            path = _keys(problem.place)
+            path = _place(problem.place)
             found.append(Problem(dotted(path) + self.origin(path, lines), problem.message, problem.code))
         return found
 
@@ -227,6 +227,12 @@ def _indexed(names: Path, counts: Mapping[Path, int]) -> Path:
         if position < len(names) - 1 and counts.get(path):
             path = (*path, counts[path] - 1)
     return path
+
+
+def _place(text: str) -> Path:
+    """A place as `dotted` writes it, which may end in the number of an entry: `contract.answers[3]`."""
+    keys, bracket, number = text.partition("[") if text.endswith("]") else (text, "", "")
+    return (*_keys(keys), int(number[:-1])) if bracket and number[:-1].isdigit() else _keys(text)
 
 
 def _keys(dotted_key: str) -> Path:

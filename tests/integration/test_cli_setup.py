@@ -1,5 +1,6 @@
 """From an empty database to a registry, by the commands that a person types."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,27 @@ def test_apply_reports_each_receiver_and_tool_with_its_guarantee(run: CommandLin
     again = run.json("apply")
     assert not again["changed"]
     assert {item["change"] for item in again["items"]} == {"unchanged"}
+
+
+def test_apply_warns_of_a_key_that_nothing_rests_on_and_stores_it_all_the_same(run: CommandLine) -> None:
+    run("migrate")
+    run.config.write_text(re.sub(r"key_retention = .*\n", "", run.config.read_text()))
+    words = run("apply")
+    assert words.code == 0
+    assert "warning: inventory.set_available: the key is sent, and nothing rests on it: key_retention" in words.out
+    items = {item["name"]: item["warnings"] for item in run.json("apply")["items"]}
+    assert [len(items[name]) for name in ("warehouse", "inventory.set_available", "mail.send")] == [0, 1, 0]
+    assert len(run.json("contracts", "inventory.set_available")["items"][0]["warnings"]) == 1
+
+
+def test_an_answer_rule_that_is_never_reached_is_not_applied(run: CommandLine) -> None:
+    run("migrate")
+    rule = '\n[[tools."mail.send".contract.answers]]\nstatus = [202]\nmeans = "refused"\n'
+    run.config.write_text(run.config.read_text() + rule)
+    (problem,) = run.refused("apply", code=2)["problems"]
+    assert problem["place"].startswith('tools."mail.send".contract.answers[1] (')
+    assert "never reached" in problem["message"]
+    assert run.json("contracts")["items"] == []
 
 
 def test_apply_says_what_differs_and_contracts_shows_what_is_in_force(run: CommandLine) -> None:

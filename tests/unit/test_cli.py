@@ -253,6 +253,20 @@ def test_contracts_are_printed_from_a_file_without_a_database(run: CommandLine) 
     assert "provided that" in words
 
 
+def test_what_a_contract_states_in_vain_is_a_warning_where_its_guarantee_is_printed(run: CommandLine) -> None:
+    text = (Path(__file__).parents[2] / "outbox.example.toml").read_text()
+    assert all(item["warnings"] == [] for item in _contracts_of(run, text))
+    items = _contracts_of(run, re.sub(r"key_retention = .*\n", "", text))
+    assert ["key_retention is not stated" in " ".join(item["warnings"]) for item in items] == [True, False]
+    assert "warning: the key is sent, and nothing rests on it" in run("contracts", "--file").out
+
+
+def _contracts_of(run: CommandLine, text: str) -> list[dict[str, Any]]:
+    run.config.write_text(text)
+    items: list[dict[str, Any]] = run.json("contracts", "--file")["items"]
+    return items
+
+
 # ------------------------------------------------------------------------------------------------------------- programs
 
 

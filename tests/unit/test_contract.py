@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from outbox.contract import Contract, ReceiverConfig, ToolConfig, Wiring, problems
+from outbox.contract.reach import unreachable
 from tests.support.contracts import KEY, STRONG
 
 EXAMPLE = """
@@ -242,6 +243,71 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
 def test_a_contradiction_is_refused_with_its_place(changes: dict[str, Any], place: str) -> None:
     found = problems_of(**changes)
     assert any(line.startswith(f'tools."inventory.set_available".{place}') for line in found.splitlines()), found
+
+
+RECEIPT = {"status": [200, 201], "means": "receipt"}
+UNREACHABLE = {
+    "the same status again": [RECEIPT, {"status": [200], "means": "refused"}],
+    "its class before it": [{"status": ["4xx"], "means": "refused"}, {"status": [409], "means": "in_flight"}],
+    "two that share it": [{"status": [200], "means": "receipt"}, {"status": [201], "means": "accepted"}, RECEIPT],
+    "a body that asks for more": [RECEIPT, {"status": [200], "body": {"/state": "failed"}, "means": "refused"}],
+    "any status before it": [
+        {"body_present": ["/error"], "means": "refused"},
+        {"status": [400], "body": {"/error/code": 7}, "means": "mismatch"},
+    ],
+    "a header in other letters": [
+        {"header": {"X-Replayed": True}, "means": "stored_failure"},
+        {"header": {"x-replayed": "yes"}, "means": "receipt"},
+    ],
+    "a longer end": [
+        {"body_suffix": {"/key": "{sent_key}"}, "means": "receipt"},
+        {"body_suffix": {"/key": "op-{sent_key}"}, "means": "refused"},
+    ],
+    "one for each attempt": [
+        {**RECEIPT, "attempt": "first"},
+        {**RECEIPT, "attempt": "resend"},
+        {"status": [201], "means": "accepted"},
+    ],
+    "an error of its class": [{"sqlstate": ["23"], "means": "refused"}, {"sqlstate": ["23514"], "means": "forbidden"}],
+}
+REACHED = {
+    "some of its statuses": [{"status": [200], "means": "receipt"}, {"status": [200, 201], "means": "accepted"}],
+    "first what is special": [{"status": [200], "body": {"/state": "failed"}, "means": "refused"}, RECEIPT],
+    "another value": [
+        {"status": [409], "body": {"/code": "a"}, "means": "in_flight"},
+        {"status": [409], "body": {"/code": "b"}, "means": "mismatch"},
+    ],
+    "one is not true": [{"body": {"/done": True}, "means": "receipt"}, {"body": {"/done": 1}, "means": "accepted"}],
+    "absent and present": [
+        {"header": {"x-id": False}, "means": "refused"},
+        {"header": {"x-id": True}, "means": "receipt"},
+    ],
+    "a shorter end": [
+        {"body_suffix": {"/key": "op-{sent_key}"}, "means": "receipt"},
+        {"body_suffix": {"/key": "{sent_key}"}, "means": "refused"},
+    ],
+    "half of a placeholder": [
+        {"body_suffix": {"/key": "key}"}, "means": "receipt"},
+        {"body_suffix": {"/key": "{sent_key}"}, "means": "refused"},
+    ],
+    "the other attempt": [{**RECEIPT, "attempt": "first"}, RECEIPT],
+    "another kind": [{"status": ["5xx"], "means": "ambiguous"}, {"sqlstate": ["53"], "means": "throttled"}],
+    "null is not there": [{"body_present": ["/a"], "means": "receipt"}, {"body_present": ["/ab"], "means": "accepted"}],
+}
+
+
+@pytest.mark.parametrize("answers", UNREACHABLE.values(), ids=UNREACHABLE)
+def test_an_answer_rule_that_is_never_reached_is_refused_by_its_place(answers: list[dict[str, Any]]) -> None:
+    (last,) = unreachable(Contract.model_validate({"answers": answers}).answers)
+    assert last[0] == len(answers) - 1
+    assert set(last[1]) <= set(range(len(answers) - 1))
+    told = problems_of({"answers": [RECEIPT, {"status": [200], "means": "refused"}]})
+    assert "contract.answers[1]: it is never reached: answers[0] before it catches" in told
+
+
+@pytest.mark.parametrize("answers", REACHED.values(), ids=REACHED)
+def test_an_answer_rule_that_some_answer_reaches_is_left_alone(answers: list[dict[str, Any]]) -> None:
+    assert list(unreachable(Contract.model_validate({"answers": answers}).answers)) == []
 
 
 def test_all_contradictions_are_named_at_once() -> None:

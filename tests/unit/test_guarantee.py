@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outbox.contract import Fencing
-from outbox.guarantee import Promise, guarantee
+from outbox.guarantee import Promise, guarantee, warnings
 from tests.support.contracts import BOUND, CLASSES, KEY, STRONG, of_class, wiring
 
 PROMISES: dict[str, Promise] = {
@@ -143,3 +143,35 @@ def test_the_clauses_name_the_source_and_its_date() -> None:
     contract = {"source": "section 4", "verified_at": "2026-11-29"}
     assert "source: section 4 (verified 2026-11-29)" in guarantee(wiring(contract)).clauses
     assert "source: hearsay (verified at no stated date)" in guarantee(wiring({"source": "hearsay"})).clauses
+
+
+IN_VAIN = [
+    ({"key": KEY}, "key_retention"),
+    ({"key": KEY, "key_retention": "24h", "unverified": ["key_retention"]}, "key_retention"),
+    ({"key": KEY, "key_retention": "1m"}, "leaves no time"),
+    ({"lookup": STRONG}, "in_flight_bound"),
+]
+WHOLE = [
+    {"key": KEY, "key_retention": "24h"},
+    {"key": KEY, "key_anchor": "forever"},
+    {"key": KEY, "duplicate_guard": "resource"},
+    {"lookup": STRONG, "in_flight_bound": "30s"},
+    {},
+]
+
+
+@pytest.mark.parametrize(("contract", "words"), IN_VAIN, ids=str)
+def test_what_a_contract_states_in_vain_is_a_warning_that_says_what_follows(
+    contract: dict[str, Any], words: str
+) -> None:
+    (warning,) = warnings(wiring(contract))
+    assert words in warning
+
+
+@pytest.mark.parametrize("contract", WHOLE, ids=str)
+def test_a_contract_whose_facts_carry_something_has_no_warning(contract: dict[str, Any]) -> None:
+    assert warnings(wiring(contract)) == ()
+
+
+def test_a_tool_without_a_contract_has_a_warning() -> None:
+    assert "waits for a person" in warnings(wiring(None))[0]

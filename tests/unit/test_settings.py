@@ -111,6 +111,21 @@ def test_the_place_of_a_value_in_an_inline_table_and_in_a_list_of_tables_is_its_
         assert any(place in where and f"line {number})" in where for where in found), (place, found)
 
 
+def test_an_answer_rule_that_is_never_reached_is_refused_with_its_line(write: Any) -> None:
+    rule = '[[tools."mail.send".contract.answers]]\nstatus = [202]\nmeans = "refused"\n'
+    inline = '[{ status = ["2xx"], means = "receipt" }, { status = [202], means = "refused" }]'
+    again = '[tools.again]\nreceiver = "warehouse"\nrequest = { path = "/x" }\n'
+    text = f"{EXAMPLE}{rule}{again}contract.answers = {inline}\n"
+    found = problems(lambda: load_configuration(write(text)))
+    lines = len(text.splitlines())
+    places = {where.partition(" (")[0]: where.rpartition(" ")[2] for where in found}
+    assert places == {
+        'tools."mail.send".contract.answers[1]': f"{lines - 6})",
+        "tools.again.contract.answers[1]": f"{lines})",
+    }
+    assert all("answers[0] before it catches every answer" in message for message in found.values())
+
+
 def test_a_problem_names_the_variable_or_the_flag_that_it_comes_from(
     write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
