@@ -1,4 +1,7 @@
-"""One request, one answer: the sessions, the credentials and the exchange behind both halves of the receiver."""
+"""One request, one answer: the sessions, the credentials and the exchange behind both halves of the receiver.
+
+No answer leaves here with the credential in it that its request was sent with.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +15,7 @@ from outbox.receivers import Gate
 from outbox.receivers.http.auth import COMMON_HEADERS
 from outbox.receivers.http.body import read_body
 from outbox.receivers.http.exchange import Exchange, Stale
+from outbox.receivers.http.scrub import Scrub
 from outbox.receivers.http.session import open_session
 from outbox.wire import WireRequest
 
@@ -32,6 +36,8 @@ class Client:
     def __init__(self, config: ReceiverConfig) -> None:
         self._config = config
         self._sessions: dict[bool, ClientSession] = {}
+        named = {auth.header.lower() for auth in (config.auth, config.read_auth) if auth and auth.header}
+        self._credentials = frozenset({"authorization", *named})
 
     def new_exchange(self, request: WireRequest, gate: Gate | None = None) -> Exchange:
         """An exchange for one attempt, or (without a gate) for one read."""
@@ -81,7 +87,8 @@ class Client:
             body = await read_body(response, self._config.max_response_bytes)
         finally:
             exchange.end(response)
-        return Reply(response.status, _flat(response), body.data, body.problem)
+        scrub = Scrub.of(value for name, value in ours if name.lower() in self._credentials)
+        return Reply(response.status, scrub.headers(_flat(response)), scrub.body(body.data), body.problem)
 
     def _session(self, *, keep_alive: bool) -> ClientSession:
         session = self._sessions.get(keep_alive)
