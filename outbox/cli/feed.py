@@ -1,7 +1,6 @@
 """feed: how operations ended, in an order in which nothing is ever inserted behind a reader."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +8,7 @@ from typing import Any, Final
 import click
 
 from outbox.cli.commands import act
-from outbox.cli.output import plain, safe, write_json, write_table
+from outbox.cli.output import json_text, safe, write_json, write_table
 from outbox.cli.session import Session
 from outbox.feed import PAUSE_FIRST_SECONDS, PAUSE_GROWTH, PAUSE_MAX_SECONDS
 from outbox.store import Store
@@ -66,7 +65,7 @@ async def _follow(session: Session, after: str | None, limit: int) -> None:
             rows, bookmark = await _batch(store, session.tenant, after, limit)
             after = bookmark["cursor"]
             for row in rows:
-                sys.stdout.write((_json(row) if session.as_json else _cells(row)) + "\n")
+                sys.stdout.write((json_text(row) if session.as_json else _cells(row)) + "\n")
             sys.stdout.flush()
             if not bookmark["more"]:
                 pause = PAUSE_FIRST_SECONDS if rows else min(pause * PAUSE_GROWTH, PAUSE_MAX_SECONDS)
@@ -80,10 +79,6 @@ async def _batch(
     statement = "feed_of_one" if whose else "feed_of_all"
     *rows, bookmark = await store.dicts(statement, after=after, batch_max=limit, **whose)
     return [{name: row[name] for name in row if name not in NOT_TOLD} for row in rows], bookmark
-
-
-def _json(row: Mapping[str, Any]) -> str:
-    return json.dumps(plain(row), ensure_ascii=False, allow_nan=False)
 
 
 def _cells(row: Mapping[str, Any]) -> str:

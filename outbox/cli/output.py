@@ -1,11 +1,13 @@
 """
 What the commands print: JSON with stable names, tables on a terminal, tab-separated lines into a pipe.
 
-Text that comes from elsewhere (arguments, answers of receivers, notes) is cleaned of everything that a terminal obeys.
+Text that comes from elsewhere (arguments, answers of receivers, notes) is cleaned of everything that a terminal obeys,
+and of what turns the order of its characters around.
 """
 
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -25,13 +27,20 @@ CELL_BYTES_MAX: Final = 10_000
 # Columns of sentences.
 PROSE: Final = frozenset({"why", "blocked_by", "reason", "problem", "found", "what to do"})
 GAP: Final = "  "
+# What a terminal obeys and JSON does not escape by itself, what reorders a line or breaks it, and lone surrogates.
+_OBEYED: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def write_json(document: Any, stream: TextIO | None = None) -> None:
     """Print one JSON document (on stdout); in lines on a terminal, in one line elsewhere."""
     out = stream or sys.stdout
-    indent = 2 if out.isatty() else None
-    out.write(json.dumps(plain(document), ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
+    out.write(json_text(document, indent=2 if out.isatty() else None) + "\n")
+
+
+def json_text(document: Any, *, indent: int | None = None) -> str:
+    """Return JSON that is safe to print: a character that a terminal obeys stands there as its escape."""
+    text = json.dumps(plain(document), ensure_ascii=False, indent=indent, allow_nan=False)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def plain(value: Any) -> Any:
@@ -57,13 +66,20 @@ def plain(value: Any) -> Any:
 
 
 def safe(value: Any) -> str:
-    """A value as text that is safe to print: control characters are replaced, line feeds too."""
+    """A value as text that is safe to print: control characters are replaced, line feeds too. Says where it is cut."""
     if value is None:
         return ""
     text = plain(value)
     if not isinstance(text, str):
-        text = json.dumps(text, ensure_ascii=False)
-    return storable(text, CELL_BYTES_MAX).replace("\n", " ").replace("\t", " ")
+        text = json_text(text)
+    kept = _OBEYED.sub("\ufffd", storable(text, CELL_BYTES_MAX)).replace("\n", " ").replace("\t", " ")
+    size_bytes = len(text.encode(errors="replace"))
+    return kept if size_bytes <= CELL_BYTES_MAX else f"{kept} [cut: {size_bytes} bytes in all]"
+
+
+def exact(text: str) -> str:
+    """All of a text in one line, with an escape for each character that nobody would see as what it is."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> None:

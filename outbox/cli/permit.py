@@ -8,13 +8,16 @@ import click
 
 from outbox.cli.commands import act
 from outbox.cli.deeds import do, who
-from outbox.cli.output import say
+from outbox.cli.output import exact
 from outbox.cli.session import Session
 from outbox.duration import parse_duration
+from outbox.errors import Refused
 from outbox.inspect import Dossier
 from outbox.store import Store
 
 DIGEST_BYTES: Final = 32
+# What somebody who is asked can be expected to have read.
+SHOWN_BYTES_MAX: Final = 10_000
 
 
 @act("approve")
@@ -104,13 +107,24 @@ def _digest(text: str | None) -> bytes | None:
 
 
 def _confirmed(session: Session, dossier: Dossier) -> bytes:
-    """Show what would be permitted, and ask. Nobody is asked without a terminal: an approval is read by somebody."""
+    """
+    Show all of what would be permitted, and ask. Nobody is asked without a terminal: an approval is read by somebody.
+
+    Refused for what cannot be shown whole: who permits it has read it elsewhere, and names its digest.
+    """
     row = dossier.row
     if session.as_json or not sys.stdin.isatty():
         raise click.UsageError("Name what you approve with --digest (see outbox show).", click.get_current_context())
-    for name in ("tenant_id", "principal_id", "tool", "resource", "expected_version", "arguments"):
-        if row[name] is not None:
-            say(f"{name}: {row[name]}")
+    name, size_bytes = row["operation_id"], row["body_bytes"] or len((row["arguments"] or "").encode())
+    if row["body_bytes"] is not None or size_bytes > SHOWN_BYTES_MAX:
+        what = "a body of its own" if row["body_bytes"] is not None else "arguments"
+        raise Refused(
+            f"Operation {name} has {what} of {size_bytes} bytes, which nobody would read here.",
+            hint=f"Read what is stored, in outbox.intent. Then: outbox approve {name} --digest {row['digest'].hex()}",
+        )
+    for field in ("tenant_id", "principal_id", "on_behalf_of", "tool", "resource", "expected_version", "arguments"):
+        if row[field] is not None:
+            click.echo(f"{field}: {exact(row[field])}")
     click.confirm("Permit exactly this?", abort=True)
     digest: bytes = row["digest"]
     return digest

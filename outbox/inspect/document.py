@@ -1,10 +1,11 @@
 """One operation as a document with stable names: what `outbox show --json` prints."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from outbox import canonical
 from outbox.decide import FOREVER
+from outbox.errors import JsonRefused
 from outbox.evidence import Evidence
 from outbox.inspect.ahead import next_of
 from outbox.inspect.dossier import Dossier, Row
@@ -54,7 +55,7 @@ def document(dossier: Dossier) -> dict[str, Any]:
     step = next_of(dossier)
     return {
         **_picked(row, *_OPERATION),
-        "arguments": None if row["arguments"] is None else json.loads(row["arguments"]),
+        **_arguments(row["arguments"]),
         "authorization": _authorization(dossier),
         "contract": _contract(dossier),
         "resend_until": FOREVER if row["key_forever"] else row["resend_until"],
@@ -67,6 +68,22 @@ def document(dossier: Dossier) -> dict[str, Any]:
         ],
         "next": None if step is None else {"step": step.step, "at": step.at, "reason": step.reason},
     }
+
+
+def _arguments(text: str | None) -> dict[str, Any]:
+    """
+    Return them as JSON; or, where not everybody would read the same in them, as the text that is stored and sent.
+
+    A writer of plain SQL is not stopped from stating a key twice: one reader takes the first, another the last.
+    """
+    if text is None:
+        return {"arguments": None}
+    try:
+        value = canonical.parse(text)
+        canonical.canonical(value)
+    except JsonRefused as error:
+        return {"arguments": None, "arguments_text": text, "arguments_problem": str(error.reason)}
+    return {"arguments": value}
 
 
 def _authorization(dossier: Dossier) -> dict[str, Any]:
