@@ -45,7 +45,6 @@ class _Report:
     sqlstate: str
     message: str
     hint: str | None
-    constraint: str | None
 
 
 def raise_known(error: BaseException | None) -> None:
@@ -60,17 +59,16 @@ def _report(error: BaseException | None) -> _Report:
     diag = getattr(error, "diag", None)
     if diag is not None:  # psycopg 2 and 3
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
-        return _Report(state, diag.message_primary or "", diag.message_hint, diag.constraint_name)
+        return _Report(state, diag.message_primary or "", diag.message_hint)
     fields = error.args[0] if error and error.args else None
     if isinstance(fields, Mapping):  # pg8000: the fields of the protocol, by their letters
-        return _Report(fields.get("C", ""), fields.get("M", ""), fields.get("H"), fields.get("n"))
+        return _Report(fields.get("C", ""), fields.get("M", ""), fields.get("H"))
     cause = getattr(error, "__cause__", None)  # asyncpg under SQLAlchemy
     told = cause if hasattr(cause, "sqlstate") else error
     return _Report(
         getattr(told, "sqlstate", None) or "",
         getattr(told, "message", None) or "",
         getattr(told, "hint", None),
-        getattr(told, "constraint_name", None),
     )
 
 
@@ -91,7 +89,7 @@ def _right(report: _Report) -> OutboxError:
 
 
 def _check(report: _Report) -> OutboxError:
-    return InvalidIntent.at("", f"the database refuses it, by {report.constraint}", "check_violation")
+    return InvalidIntent.at("", f"the database refuses it: {report.message}", "check_violation")
 
 
 _KNOWN: Mapping[str, Callable[[_Report], OutboxError]] = {

@@ -34,8 +34,10 @@ revoke all on all sequences in schema outbox from public;
 revoke execute on all functions in schema outbox from public;
 grant usage on schema outbox to outbox_writer, outbox_relay, outbox_reconciler, outbox_approver, outbox_operator, outbox_viewer;
 
--- Whoever inserts evaluates the digest CHECK and the defaults; whoever reads the views evaluates their functions.
-grant execute on function outbox.now(), outbox.lp(text), outbox.intent_digest(text, text, text, text, text, text, text, bytea),
+-- Whoever writes evaluates the CHECKs and the defaults; whoever reads the views evaluates their functions.
+grant execute on function outbox.now(), outbox.lp(text), outbox.digest_of(text, text, text, text, text, text, text, bytea),
+  outbox.intent_digest(text, text, text, text, text, text, text, bytea), outbox.intent_fault(outbox.intent), outbox.intent_is_sound(outbox.intent),
+  outbox.pending_fault(outbox.pending), outbox.pending_is_sound(outbox.pending),
   outbox.ordering_hash(text, text), outbox.lane_of(int, text, text, int)
   to outbox_writer, outbox_relay, outbox_reconciler, outbox_approver, outbox_operator, outbox_viewer;
 

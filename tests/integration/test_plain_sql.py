@@ -142,7 +142,7 @@ def test_a_wrong_digest_is_refused_whoever_writes_it(
     with database.connect("writer", autocommit=False) as connection:
         with pytest.raises(psycopg.errors.CheckViolation) as refused:
             way(connection, rows)
-        assert refused.value.diag.constraint_name == "intent_digest_is_true"
+        assert refused.value.diag.constraint_name == "intent_is_sound"
     assert written(database) == []
 
 

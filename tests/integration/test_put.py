@@ -293,7 +293,10 @@ def test_the_database_refuses_what_a_dishonest_library_would_write(database: Dat
     forged = Intent.model_construct(
         **(Intent(tool="mail.send").model_dump() | {"arguments": "{}" + " " * 300_000, "operation_id": "forged"})
     )
-    with database.connect("writer") as connection, pytest.raises(InvalidIntent, match="intent_arguments_check") as told:
+    with (
+        database.connect("writer") as connection,
+        pytest.raises(InvalidIntent, match="arguments are more than 262144 bytes") as told,
+    ):
         BOX.put(connection, forged)
     assert len(str(told.value)) < 200
 

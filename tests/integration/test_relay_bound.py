@@ -87,7 +87,7 @@ async def test_a_new_contract_that_says_the_same_about_the_request_changes_nothi
 
 async def tamper(stage: Stage, seq: int) -> None:
     stage.admin.execute("set session_replication_role = replica")
-    stage.admin.execute("alter table outbox.intent drop constraint intent_digest_is_true")
+    stage.admin.execute("alter table outbox.intent drop constraint intent_is_sound")
     stage.admin.execute("update outbox.intent set arguments = %s where seq = %s", [json.dumps({"cents": 1}), seq])
 
 

@@ -60,7 +60,7 @@ def test_the_impostors_would_be_called_by_whoever_looks_them_up(deceived: Stage)
 def test_no_writer_can_lie_about_a_digest_by_bringing_its_own_functions(deceived: Stage) -> None:
     connection = deceiving(deceived.session("writer"))
     lie = {**intent("lie"), "digest": b"\0"}
-    with pytest.raises(psycopg.errors.CheckViolation, match="intent_digest_is_true"):
+    with pytest.raises(psycopg.errors.CheckViolation, match="digest is not that of this intent"):
         connection.execute(
             "insert into outbox.intent (tenant_id, operation_id, tool, arguments, principal_id, digest) values"
             " (%(tenant_id)s, %(operation_id)s, %(tool)s, %(arguments)s, %(principal_id)s, %(digest)s)",

@@ -157,7 +157,7 @@ def test_one_wrong_digest_writes_nothing(stage: Stage, write: Any) -> None:
     rows = intents(3)
     rows[1]["arguments"] += " "
     writer = stage.as_role("writer")
-    with pytest.raises(psycopg.errors.CheckViolation, match="intent_digest_is_true"), writer.transaction():
+    with pytest.raises(psycopg.errors.CheckViolation, match="digest is not that of this intent"), writer.transaction():
         write(writer, rows)
     assert placed(stage) == []
 

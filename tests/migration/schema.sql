@@ -91,11 +91,7 @@ CREATE TABLE outbox.pending (
     sent_key uuid,
     wire_digest bytea,
     cause text,
-    CONSTRAINT executing_is_exposed CHECK (((state <> 'executing'::outbox.state) OR ((attempt > 0) AND (fence IS NOT NULL) AND (begun_at IS NOT NULL) AND (first_sent_at IS NOT NULL) AND (resend_until IS NOT NULL)))),
-    CONSTRAINT only_executing_and_unknown_hide_an_effect CHECK (((state = ANY (ARRAY['executing'::outbox.state, 'unknown'::outbox.state])) OR (unresolved_at IS NULL))),
-    CONSTRAINT only_open_operations CHECK ((state <> ALL (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state]))),
-    CONSTRAINT pending_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text]))),
-    CONSTRAINT unknown_is_unresolved CHECK (((state <> 'unknown'::outbox.state) OR ((unresolved_at IS NOT NULL) AND (first_sent_at IS NOT NULL) AND (resend_until IS NOT NULL))))
+    CONSTRAINT pending_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text])))
 )
 WITH (fillfactor='38', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 CREATE FUNCTION outbox.admit_effect(held outbox.pending, p_attempt integer, p_fence bigint) RETURNS void
@@ -195,6 +191,12 @@ CREATE FUNCTION outbox.claim_chore(p_name text, p_every interval) RETURNS boolea
 CREATE FUNCTION outbox.database_oid() RETURNS oid
     LANGUAGE sql STABLE
     RETURN (SELECT d.oid FROM pg_database d WHERE (d.datname = current_database()));
+CREATE FUNCTION outbox.lp(v text) RETURNS bytea
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN (v IS NULL) THEN int4send('-1'::integer) ELSE (int4send(octet_length(v)) || convert_to(v, 'UTF8'::name)) END;
+CREATE FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) RETURNS bytea
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN sha256(((((((('\x6f7574626f782f3100'::bytea || outbox.lp(tenant_id)) || outbox.lp(operation_id)) || outbox.lp(tool)) || outbox.lp(resource)) || outbox.lp(expected_version)) || outbox.lp(arguments)) || CASE WHEN (body IS NULL) THEN '\x'::bytea ELSE ((outbox.lp(content_type) || int4send(octet_length(body))) || body) END));
 CREATE FUNCTION outbox.doubt_upsert(p_seq bigint, p_receiver_id integer, p_lane integer, p_attempt integer, p_exposed_at timestamp with time zone, p_settle interval, p_step outbox.step, p_next_at timestamp with time zone, p_accepted boolean, p_no_resend boolean, p_reason text) RETURNS void
     LANGUAGE sql
     AS $$
@@ -428,6 +430,7 @@ begin
   if not found then
     raise exception 'operation % of tenant % has ended%', p_operation_id, p_tenant_id,
         coalesce((select format(': %s at %s', o.state, to_char(o.ended_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS"Z"'))
+            || coalesce(', ' || o.cause, '') || coalesce(', by ' || o.decided_by, '')
           from outbox.outcome o where o.seq = the_seq), '')
       using errcode = 'OB409', hint = 'Terminal operations never change. See: outbox show ' || p_operation_id;
   end if;
@@ -444,26 +447,60 @@ exception when lock_not_available then
   raise exception 'a transaction that has written an intent stays open' using errcode = 'OB409',
     hint = 'A tool is moved or removed when no such transaction is open. Try again.';
 end $$;
+CREATE FUNCTION outbox.inherit_lanes() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  select r.lanes, r.tenant_lanes into new.lanes, new.tenant_lanes from outbox.receiver r where r.receiver_id = new.receiver_id;
+  return new;
+end $$;
 CREATE FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text DEFAULT NULL::text, body bytea DEFAULT NULL::bytea) RETURNS bytea
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
-declare
-  field pg_catalog.text;
-  bytes pg_catalog.bytea;
-  encoded pg_catalog.bytea := pg_catalog.decode('6f7574626f782f3100', 'hex'); -- no backslash: a session may read it otherwise
 begin
-  foreach field in array array[tenant_id, operation_id, tool, resource, expected_version, arguments] loop
-    bytes := pg_catalog.convert_to(field, 'UTF8');
-    encoded := pg_catalog.byteacat(encoded, case when field is null then pg_catalog.int4send(-1)
-      else pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(bytes)), bytes) end);
-  end loop;
-  if body is not null then
-    bytes := pg_catalog.convert_to(content_type, 'UTF8');
-    encoded := pg_catalog.byteacat(encoded, case when content_type is null then pg_catalog.int4send(-1)
-      else pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(bytes)), bytes) end);
-    encoded := pg_catalog.byteacat(encoded, pg_catalog.byteacat(pg_catalog.int4send(pg_catalog.octet_length(body)), body));
+  return outbox.digest_of(tenant_id, operation_id, tool, resource, expected_version, arguments, content_type, body);
+end $$;
+CREATE FUNCTION outbox.now() RETURNS timestamp with time zone
+    LANGUAGE sql PARALLEL SAFE
+    RETURN clock_timestamp();
+CREATE TABLE outbox.intent (
+    seq bigint NOT NULL,
+    tenant_id text NOT NULL,
+    operation_id text NOT NULL,
+    tool text NOT NULL,
+    resource text,
+    arguments text,
+    content_type text,
+    body bytea,
+    expected_version text,
+    ordering_key text,
+    principal_id text NOT NULL,
+    expires_at timestamp with time zone,
+    not_before timestamp with time zone,
+    compensates text,
+    revision_of text,
+    on_behalf_of text,
+    traceparent text,
+    written_by text DEFAULT SESSION_USER NOT NULL,
+    created_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
+    redacted_at timestamp with time zone,
+    digest bytea NOT NULL
+);
+CREATE FUNCTION outbox.intent_fault(i outbox.intent) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN (((octet_length((i).tenant_id) < 1) OR (octet_length((i).tenant_id) > 200)) OR ((i).tenant_id ~ '[^!-~]'::text)) THEN 'tenant_id is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).operation_id) < 1) OR (octet_length((i).operation_id) > 200)) OR ((i).operation_id ~ '[^!-~]'::text)) THEN 'operation_id is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).principal_id) < 1) OR (octet_length((i).principal_id) > 200)) OR ((i).principal_id ~ '[^!-~]'::text)) THEN 'principal_id is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).compensates) < 1) OR (octet_length((i).compensates) > 200)) OR ((i).compensates ~ '[^!-~]'::text)) THEN 'compensates is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).revision_of) < 1) OR (octet_length((i).revision_of) > 200)) OR ((i).revision_of ~ '[^!-~]'::text)) THEN 'revision_of is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).on_behalf_of) < 1) OR (octet_length((i).on_behalf_of) > 200)) OR ((i).on_behalf_of ~ '[^!-~]'::text)) THEN 'on_behalf_of is not 1 to 200 characters from ! to ~'::text WHEN ((octet_length((i).resource) < 1) OR (octet_length((i).resource) > 2000)) THEN 'resource is not 1 to 2000 bytes'::text WHEN ((octet_length((i).ordering_key) < 1) OR (octet_length((i).ordering_key) > 2000)) THEN 'ordering_key is not 1 to 2000 bytes'::text WHEN (octet_length((i).arguments) > 262144) THEN 'arguments are more than 262144 bytes'::text WHEN (octet_length((i).body) > 262144) THEN 'body is more than 262144 bytes'::text WHEN ((i).content_type !~ '^[ -~]{1,200}$'::text) THEN 'content_type is not 1 to 200 characters from space to ~'::text WHEN ((i).expected_version !~ '^[ -~]{1,200}$'::text) THEN 'expected_version is not 1 to 200 characters from space to ~'::text WHEN ((i).traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN 'traceparent is not that of W3C Trace Context'::text WHEN ((i).redacted_at IS NOT NULL) THEN NULL::text WHEN (((i).arguments IS NULL) = ((i).body IS NULL)) THEN 'arguments or body: exactly one of them is the payload'::text WHEN (((i).body IS NULL) <> ((i).content_type IS NULL)) THEN 'content_type belongs to a body, and to nothing else'::text WHEN ((i).digest <> outbox.digest_of((i).tenant_id, (i).operation_id, (i).tool, (i).resource, (i).expected_version, (i).arguments, (i).content_type, (i).body)) THEN 'digest is not that of this intent: see outbox.intent_digest()'::text ELSE NULL::text END;
+CREATE FUNCTION outbox.intent_is_sound(i outbox.intent) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+  fault pg_catalog.text := outbox.intent_fault(i);
+begin
+  if fault is null then
+    return true;
   end if;
-  return pg_catalog.sha256(encoded);
+  raise exception 'the intent is refused: %', fault
+    using errcode = '23514', schema = 'outbox', table = 'intent', constraint = 'intent_is_sound', column = pg_catalog.split_part(fault, ' ', 1);
 end $$;
 CREATE FUNCTION outbox.keep_feed_order() RETURNS void
     LANGUAGE plpgsql
@@ -490,12 +527,6 @@ CREATE FUNCTION outbox.ordering_hash(tenant_id text, key text) RETURNS bigint
 CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (((CASE WHEN (tenant_lanes IS NULL) THEN outbox.ordering_hash(tenant_id, key) ELSE hashtextextended(tenant_id, (1 + ((outbox.ordering_hash(tenant_id, key) & '9223372036854775807'::bigint) % (tenant_lanes)::bigint))) END & '9223372036854775807'::bigint) % (lanes)::bigint))::integer;
-CREATE FUNCTION outbox.lp(v text) RETURNS bytea
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE WHEN (v IS NULL) THEN int4send('-1'::integer) ELSE (int4send(octet_length(convert_to(v, 'UTF8'::name))) || convert_to(v, 'UTF8'::name)) END;
-CREATE FUNCTION outbox.now() RETURNS timestamp with time zone
-    LANGUAGE sql PARALLEL SAFE
-    RETURN clock_timestamp();
 CREATE FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -530,6 +561,21 @@ begin
   end if;
   return ended;
 end $$;
+CREATE FUNCTION outbox.pending_fault(p outbox.pending) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN ((p).state = ANY (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state])) THEN 'only_open_operations'::text WHEN (((p).state <> ALL (ARRAY['executing'::outbox.state, 'unknown'::outbox.state])) AND ((p).unresolved_at IS NOT NULL)) THEN 'only_executing_and_unknown_hide_an_effect'::text WHEN (((p).state = 'unknown'::outbox.state) AND (((p).unresolved_at IS NULL) OR ((p).first_sent_at IS NULL) OR ((p).resend_until IS NULL))) THEN 'unknown_is_unresolved'::text WHEN (((p).state = 'executing'::outbox.state) AND (((p).attempt < 1) OR ((p).fence IS NULL) OR ((p).begun_at IS NULL) OR ((p).first_sent_at IS NULL) OR ((p).resend_until IS NULL))) THEN 'executing_is_exposed'::text ELSE NULL::text END;
+CREATE FUNCTION outbox.pending_is_sound(p outbox.pending) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+declare
+  fault pg_catalog.text := outbox.pending_fault(p);
+begin
+  if fault is null then
+    return true;
+  end if;
+  raise exception 'a pending operation breaks the rule %', fault
+    using errcode = '23514', schema = 'outbox', table = 'pending', constraint = fault;
+end $$;
 CREATE FUNCTION outbox.permitted(held outbox.pending) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -539,9 +585,6 @@ CREATE FUNCTION outbox.place() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  placed bigint;
-  fault record;
 begin
   -- Above READ COMMITTED the snapshot may be older than a purge: its tombstones are invisible, and an old id would have a second effect.
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
@@ -549,33 +592,21 @@ begin
     raise exception 'operations were purged since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
   end if;
   insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
-    select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes), n.seq,
+    select coalesce(t.receiver_id, outbox.refuse_tool(n.tool)),
+           outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes), n.seq,
            (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
-    join outbox.tool t on t.name = n.tool
-    join outbox.receiver r on r.receiver_id = t.receiver_id
-    where not exists (select from outbox.tombstone s where s.tenant_id = n.tenant_id and s.operation_id = n.operation_id);
-  get diagnostics placed = row_count;
-  if placed <> (select count(*) from inserted) then
-    select n.tenant_id, n.operation_id, n.tool, s.operation_id is not null as purged into fault
-    from inserted n left join outbox.tool t on t.name = n.tool
+    left join outbox.tool t on t.name = n.tool
     left join outbox.tombstone s on s.tenant_id = n.tenant_id and s.operation_id = n.operation_id
-    where t.name is null or s.operation_id is not null limit 1;
-    if fault.purged then
-      raise exception 'operation % of tenant % has ended and was purged', fault.operation_id, fault.tenant_id
-        using errcode = '23505', hint = 'Use a new operation id for a new effect; outbox.put answers for an old one.';
-    end if;
-    raise exception 'unknown tool %', fault.tool
-      using errcode = 'OB404', hint = 'Declare [tools."' || fault.tool || '"] in outbox.toml and run: outbox apply outbox.toml';
-  end if;
+    where s.operation_id is null or outbox.refuse_purged(n.tenant_id, n.operation_id);
   -- Nobody is idle while there is work: the short question first.
   if exists (select from outbox.lane l where l.idle and l.bell is not null) then
     perform pg_notify(l.bell, l.receiver_id || '/' || l.lane)
       from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
       where l.idle and l.bell is not null and exists (select from inserted n join outbox.tool t on t.name = n.tool
         where t.receiver_id = l.receiver_id
-          and l.lane = outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes));
+          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes));
   end if;
   return null;
 end $$;
@@ -650,25 +681,28 @@ CREATE FUNCTION outbox.put(p_tenant_id text, p_operation_id text, p_tool text, p
 declare
   answer outbox.put_result;
   old outbox.intent;
-  grave outbox.tombstone;
+  known record;
 begin
   perform outbox.check_tenant(p_tenant_id);
   for tries in 1..5 loop
-    -- The intent before its tombstone: an id that is neither in this order was not purged in between.
-    perform from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
-    if not found then
-      select * into grave from outbox.tombstone s where s.tenant_id = p_tenant_id and s.operation_id = p_operation_id;
-      if found then
-        answer.seq := grave.seq;
-        answer.created := false;
-        answer.differs := array_remove(array[case when grave.digest <> p_digest then 'digest' end,
-                                             case when grave.principal_id <> p_principal_id then 'principal_id' end], null);
-        if answer.differs = '{}' then
-          answer.state := grave.state; answer.cause := grave.cause; answer.external_id := grave.external_id;
-          answer.ended_at := grave.ended_at; answer.purged := true;
-        end if;
-        return answer;
+    -- In one snapshot, an id that was purged is in exactly one of both places.
+    select i.seq, t.requires_approval, g.seq as grave, g.digest, g.principal_id, g.state, g.cause, g.external_id, g.ended_at into known
+      from (values (p_tenant_id, p_operation_id)) as wanted(tenant_id, operation_id)
+      left join outbox.intent i on i.tenant_id = wanted.tenant_id and i.operation_id = wanted.operation_id
+      left join outbox.tombstone g on g.tenant_id = wanted.tenant_id and g.operation_id = wanted.operation_id
+      left join outbox.tool t on t.name = p_tool;
+    if known.grave is not null then
+      answer.seq := known.grave;
+      answer.created := false;
+      answer.differs := array_remove(array[case when known.digest <> p_digest then 'digest' end,
+                                           case when known.principal_id <> p_principal_id then 'principal_id' end], null);
+      if answer.differs = '{}' then
+        answer.state := known.state; answer.cause := known.cause; answer.external_id := known.external_id;
+        answer.ended_at := known.ended_at; answer.purged := true;
       end if;
+      return answer;
+    end if;
+    if known.seq is null then
       insert into outbox.intent (tenant_id, operation_id, tool, resource, arguments, content_type, body, expected_version, ordering_key,
           principal_id, expires_at, not_before, compensates, revision_of, on_behalf_of, traceparent, digest)
         values (p_tenant_id, p_operation_id, p_tool, p_resource, p_arguments, p_content_type, p_body, p_expected_version, p_ordering_key,
@@ -677,7 +711,7 @@ begin
         returning intent.seq, intent.created_at into answer.seq, answer.created_at;
       if found then
         answer.created := true; answer.differs := '{}'; answer.attempt := 0; answer.purged := false;
-        answer.state := (select case when t.requires_approval then 'proposed' else 'authorized' end from outbox.tool t where t.name = p_tool);
+        answer.state := case when known.requires_approval then 'proposed' else 'authorized' end;
         return answer;
       end if;
     end if;
@@ -795,7 +829,8 @@ CREATE FUNCTION outbox.refuse_identity_change() RETURNS trigger
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  raise exception 'the place of an operation never changes (seq %)', old.seq using errcode = 'OB409';
+  raise exception 'the place of an operation never changes: %',
+    (select i.operation_id || ' of tenant ' || i.tenant_id from outbox.intent i where i.seq = old.seq) using errcode = 'OB409';
 end $$;
 CREATE FUNCTION outbox.refuse_lanes() RETURNS trigger
     LANGUAGE plpgsql
@@ -810,7 +845,22 @@ CREATE FUNCTION outbox.refuse_move() RETURNS trigger
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  raise exception 'illegal move % -> % of operation seq %', old.state, new.state, old.seq using errcode = 'OB409';
+  raise exception 'illegal move % -> % of operation %', old.state, new.state,
+    (select i.operation_id || ' of tenant ' || i.tenant_id from outbox.intent i where i.seq = old.seq) using errcode = 'OB409';
+end $$;
+CREATE FUNCTION outbox.refuse_purged(tenant_id text, operation_id text) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  raise exception 'operation % of tenant % has ended and was purged', operation_id, tenant_id
+    using errcode = '23505', hint = 'Use a new operation id for a new effect; outbox.put answers for an old one.';
+end $$;
+CREATE FUNCTION outbox.refuse_tool(tool text) RETURNS integer
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  raise exception 'unknown tool %', tool
+    using errcode = 'OB404', hint = 'Declare [tools."' || tool || '"] in outbox.toml and run: outbox apply outbox.toml';
 end $$;
 CREATE FUNCTION outbox.repair(p_after bigint, p_limit integer, p_by text) RETURNS TABLE(placed integer, toolless integer, passed bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -857,6 +907,8 @@ end $$;
 CREATE TABLE outbox.tool (
     name text NOT NULL,
     receiver_id integer NOT NULL,
+    lanes integer NOT NULL,
+    tenant_lanes integer,
     contract_id integer NOT NULL,
     requires_approval boolean DEFAULT false NOT NULL,
     policy_version integer DEFAULT 1 NOT NULL,
@@ -1457,44 +1509,6 @@ CREATE TABLE outbox.instance (
     CONSTRAINT instance_feed_offset_check CHECK ((feed_offset >= 0)),
     CONSTRAINT instance_only_row_check CHECK (only_row)
 );
-CREATE TABLE outbox.intent (
-    seq bigint NOT NULL,
-    tenant_id text NOT NULL,
-    operation_id text NOT NULL,
-    tool text NOT NULL,
-    resource text,
-    arguments text,
-    content_type text,
-    body bytea,
-    expected_version text,
-    ordering_key text,
-    principal_id text NOT NULL,
-    expires_at timestamp with time zone,
-    not_before timestamp with time zone,
-    compensates text,
-    revision_of text,
-    on_behalf_of text,
-    traceparent text,
-    written_by text DEFAULT SESSION_USER NOT NULL,
-    created_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
-    redacted_at timestamp with time zone,
-    digest bytea NOT NULL,
-    CONSTRAINT intent_arguments_check CHECK ((octet_length(arguments) <= 262144)),
-    CONSTRAINT intent_body_check CHECK ((octet_length(body) <= 262144)),
-    CONSTRAINT intent_compensates_check CHECK ((((octet_length(compensates) >= 1) AND (octet_length(compensates) <= 200)) AND (compensates !~ '[^!-~]'::text))),
-    CONSTRAINT intent_content_type_check CHECK ((content_type ~ '^[ -~]{1,200}$'::text)),
-    CONSTRAINT intent_digest_is_true CHECK (((redacted_at IS NOT NULL) OR (digest = outbox.intent_digest(tenant_id, operation_id, tool, resource, expected_version, arguments, content_type, body)))),
-    CONSTRAINT intent_expected_version_check CHECK ((expected_version ~ '^[ -~]{1,200}$'::text)),
-    CONSTRAINT intent_has_one_payload CHECK (((redacted_at IS NOT NULL) OR (((arguments IS NULL) <> (body IS NULL)) AND ((body IS NULL) = (content_type IS NULL))))),
-    CONSTRAINT intent_on_behalf_of_check CHECK ((((octet_length(on_behalf_of) >= 1) AND (octet_length(on_behalf_of) <= 200)) AND (on_behalf_of !~ '[^!-~]'::text))),
-    CONSTRAINT intent_operation_id_check CHECK ((((octet_length(operation_id) >= 1) AND (octet_length(operation_id) <= 200)) AND (operation_id !~ '[^!-~]'::text))),
-    CONSTRAINT intent_ordering_key_check CHECK (((octet_length(ordering_key) >= 1) AND (octet_length(ordering_key) <= 2000))),
-    CONSTRAINT intent_principal_id_check CHECK ((((octet_length(principal_id) >= 1) AND (octet_length(principal_id) <= 200)) AND (principal_id !~ '[^!-~]'::text))),
-    CONSTRAINT intent_resource_check CHECK (((octet_length(resource) >= 1) AND (octet_length(resource) <= 2000))),
-    CONSTRAINT intent_revision_of_check CHECK ((((octet_length(revision_of) >= 1) AND (octet_length(revision_of) <= 200)) AND (revision_of !~ '[^!-~]'::text))),
-    CONSTRAINT intent_tenant_id_check CHECK ((((octet_length(tenant_id) >= 1) AND (octet_length(tenant_id) <= 200)) AND (tenant_id !~ '[^!-~]'::text))),
-    CONSTRAINT intent_traceparent_check CHECK ((traceparent ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text))
-);
 ALTER TABLE outbox.intent ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME outbox.intent_seq_seq
     START WITH 1
@@ -1678,6 +1692,8 @@ ALTER TABLE ONLY outbox.evidence
     ADD CONSTRAINT evidence_pkey PRIMARY KEY (evidence_id);
 ALTER TABLE ONLY outbox.instance
     ADD CONSTRAINT instance_pkey PRIMARY KEY (only_row);
+ALTER TABLE outbox.intent
+    ADD CONSTRAINT intent_is_sound CHECK (outbox.intent_is_sound(intent.*));
 ALTER TABLE ONLY outbox.intent
     ADD CONSTRAINT intent_pkey PRIMARY KEY (seq);
 ALTER TABLE ONLY outbox.intent
@@ -1694,6 +1710,8 @@ ALTER TABLE ONLY outbox.outcome
     ADD CONSTRAINT outcome_pkey PRIMARY KEY (seq);
 ALTER TABLE ONLY outbox.pause
     ADD CONSTRAINT pause_pkey PRIMARY KEY (kind, name);
+ALTER TABLE outbox.pending
+    ADD CONSTRAINT pending_is_sound CHECK (outbox.pending_is_sound(pending.*));
 ALTER TABLE ONLY outbox.pending
     ADD CONSTRAINT pending_pkey PRIMARY KEY (receiver_id, lane, seq);
 ALTER TABLE ONLY outbox.receiver
@@ -1718,6 +1736,7 @@ CREATE INDEX pending_expiry ON outbox.pending USING btree (expires_at) WHERE (ex
 CREATE INDEX pending_order ON outbox.pending USING btree (receiver_id, ord, seq) WHERE (ord IS NOT NULL);
 CREATE INDEX tombstone_age ON outbox.tombstone USING btree (tool, ended_at);
 CREATE INDEX tombstone_seq ON outbox.tombstone USING btree (seq);
+CREATE TRIGGER has_lanes BEFORE INSERT OR UPDATE OF receiver_id, lanes, tenant_lanes ON outbox.tool FOR EACH ROW EXECUTE FUNCTION outbox.inherit_lanes();
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.approval FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge', 'redact');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.audit FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change();
@@ -1792,6 +1811,20 @@ GRANT ALL ON FUNCTION outbox.claim_chore(p_name text, p_every interval) TO outbo
 REVOKE ALL ON FUNCTION outbox.database_oid() FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.database_oid() TO outbox_relay;
 GRANT ALL ON FUNCTION outbox.database_oid() TO outbox_reconciler;
+REVOKE ALL ON FUNCTION outbox.lp(v text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.doubt_upsert(p_seq bigint, p_receiver_id integer, p_lane integer, p_attempt integer, p_exposed_at timestamp with time zone, p_settle interval, p_step outbox.step, p_next_at timestamp with time zone, p_accepted boolean, p_no_resend boolean, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.doubt_upsert(p_seq bigint, p_receiver_id integer, p_lane integer, p_attempt integer, p_exposed_at timestamp with time zone, p_settle interval, p_step outbox.step, p_next_at timestamp with time zone, p_accepted boolean, p_no_resend boolean, p_reason text) TO outbox_relay;
 REVOKE ALL ON FUNCTION outbox.end_unexposed(held outbox.pending, p_cause text, p_by text) FROM PUBLIC;
@@ -1823,6 +1856,7 @@ GRANT ALL ON FUNCTION outbox.get_operation(p_tenant_id text, p_operation_id text
 REVOKE ALL ON FUNCTION outbox.held(p_tenant_id text, p_operation_id text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.hold_writers() FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.hold_writers() TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.inherit_lanes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_relay;
@@ -1830,6 +1864,48 @@ GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, to
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.now() FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.now() TO outbox_viewer;
+GRANT SELECT ON TABLE outbox.intent TO outbox_relay;
+GRANT SELECT ON TABLE outbox.intent TO outbox_reconciler;
+GRANT SELECT ON TABLE outbox.intent TO outbox_approver;
+GRANT SELECT ON TABLE outbox.intent TO outbox_operator;
+GRANT INSERT(tenant_id) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(operation_id) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(tool) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(resource) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(arguments) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(content_type) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(body) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(expected_version) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(ordering_key) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(principal_id) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(expires_at) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(not_before) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(compensates) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(revision_of) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(on_behalf_of) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(traceparent) ON TABLE outbox.intent TO outbox_writer;
+GRANT INSERT(digest) ON TABLE outbox.intent TO outbox_writer;
+REVOKE ALL ON FUNCTION outbox.intent_fault(i outbox.intent) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.keep_feed_order() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_writer;
@@ -1845,25 +1921,25 @@ GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, te
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_viewer;
-REVOKE ALL ON FUNCTION outbox.lp(v text) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.lp(v text) TO outbox_viewer;
-REVOKE ALL ON FUNCTION outbox.now() FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.now() TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_relay;
 REVOKE ALL ON FUNCTION outbox.pause_end(p_kind text, p_name text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pause_end(p_kind text, p_name text, p_by text, p_reason text) TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.pending_fault(p outbox.pending) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.pending_fault(p outbox.pending) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.pending_fault(p outbox.pending) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.pending_fault(p outbox.pending) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.pending_fault(p outbox.pending) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.pending_fault(p outbox.pending) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.pending_fault(p outbox.pending) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.pending_is_sound(p outbox.pending) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.pending_is_sound(p outbox.pending) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.pending_is_sound(p outbox.pending) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.pending_is_sound(p outbox.pending) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.pending_is_sound(p outbox.pending) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.pending_is_sound(p outbox.pending) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.pending_is_sound(p outbox.pending) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.permitted(held outbox.pending) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.place() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.place_of(p_seq bigint) FROM PUBLIC;
@@ -1891,6 +1967,8 @@ REVOKE ALL ON FUNCTION outbox.refuse_displacement() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.refuse_identity_change() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.refuse_lanes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.refuse_move() FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox.refuse_purged(tenant_id text, operation_id text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox.refuse_tool(tool text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.repair(p_after bigint, p_limit integer, p_by text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.repair(p_after bigint, p_limit integer, p_by text) TO outbox_operator;
 GRANT SELECT ON TABLE outbox.tool TO outbox_relay;
@@ -2007,27 +2085,6 @@ GRANT SELECT ON TABLE outbox.instance TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.instance TO outbox_approver;
 GRANT SELECT ON TABLE outbox.instance TO outbox_operator;
 GRANT SELECT ON TABLE outbox.instance TO outbox_viewer;
-GRANT SELECT ON TABLE outbox.intent TO outbox_relay;
-GRANT SELECT ON TABLE outbox.intent TO outbox_reconciler;
-GRANT SELECT ON TABLE outbox.intent TO outbox_approver;
-GRANT SELECT ON TABLE outbox.intent TO outbox_operator;
-GRANT INSERT(tenant_id) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(operation_id) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(tool) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(resource) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(arguments) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(content_type) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(body) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(expected_version) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(ordering_key) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(principal_id) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(expires_at) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(not_before) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(compensates) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(revision_of) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(on_behalf_of) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(traceparent) ON TABLE outbox.intent TO outbox_writer;
-GRANT INSERT(digest) ON TABLE outbox.intent TO outbox_writer;
 GRANT SELECT,INSERT ON TABLE outbox.landing TO outbox_relay;
 GRANT SELECT,DELETE ON TABLE outbox.landing TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.landing TO outbox_approver;

@@ -15,11 +15,20 @@ create function outbox.lane_of(lanes int, tenant_id text, key text, tenant_lanes
 -- The transaction of the latest purge. A sequence, since it is read as it is now, whatever the snapshot of the reader.
 create sequence outbox.last_purge minvalue 0 start 0;
 
+-- Why an intent cannot be placed. Called in the midst of the statement below, which so needs no second look at what it has placed.
+create function outbox.refuse_tool(tool text) returns int language plpgsql immutable as $$
+begin
+  raise exception 'unknown tool %', tool
+    using errcode = 'OB404', hint = 'Declare [tools."' || tool || '"] in outbox.toml and run: outbox apply outbox.toml';
+end $$;
+create function outbox.refuse_purged(tenant_id text, operation_id text) returns boolean language plpgsql immutable as $$
+begin
+  raise exception 'operation % of tenant % has ended and was purged', operation_id, tenant_id
+    using errcode = '23505', hint = 'Use a new operation id for a new effect; outbox.put answers for an old one.';
+end $$;
+
 -- Statement trigger with a transition table: right for one row, many rows, COPY, MERGE and ON CONFLICT alike.
 create function outbox.place() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-  placed bigint;
-  fault record;
 begin
   -- Above READ COMMITTED the snapshot may be older than a purge: its tombstones are invisible, and an old id would have a second effect.
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
@@ -27,33 +36,21 @@ begin
     raise exception 'operations were purged since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
   end if;
   insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
-    select r.receiver_id, outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes), n.seq,
+    select coalesce(t.receiver_id, outbox.refuse_tool(n.tool)),
+           outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes), n.seq,
            (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
-    join outbox.tool t on t.name = n.tool
-    join outbox.receiver r on r.receiver_id = t.receiver_id
-    where not exists (select from outbox.tombstone s where s.tenant_id = n.tenant_id and s.operation_id = n.operation_id);
-  get diagnostics placed = row_count;
-  if placed <> (select count(*) from inserted) then
-    select n.tenant_id, n.operation_id, n.tool, s.operation_id is not null as purged into fault
-    from inserted n left join outbox.tool t on t.name = n.tool
+    left join outbox.tool t on t.name = n.tool
     left join outbox.tombstone s on s.tenant_id = n.tenant_id and s.operation_id = n.operation_id
-    where t.name is null or s.operation_id is not null limit 1;
-    if fault.purged then
-      raise exception 'operation % of tenant % has ended and was purged', fault.operation_id, fault.tenant_id
-        using errcode = '23505', hint = 'Use a new operation id for a new effect; outbox.put answers for an old one.';
-    end if;
-    raise exception 'unknown tool %', fault.tool
-      using errcode = 'OB404', hint = 'Declare [tools."' || fault.tool || '"] in outbox.toml and run: outbox apply outbox.toml';
-  end if;
+    where s.operation_id is null or outbox.refuse_purged(n.tenant_id, n.operation_id);
   -- Nobody is idle while there is work: the short question first.
   if exists (select from outbox.lane l where l.idle and l.bell is not null) then
     perform pg_notify(l.bell, l.receiver_id || '/' || l.lane)
       from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
       where l.idle and l.bell is not null and exists (select from inserted n join outbox.tool t on t.name = n.tool
         where t.receiver_id = l.receiver_id
-          and l.lane = outbox.lane_of(r.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), r.tenant_lanes));
+          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes));
   end if;
   return null;
 end $$;
@@ -101,25 +98,28 @@ create function outbox.put(p_tenant_id text, p_operation_id text, p_tool text, p
 declare
   answer outbox.put_result;
   old outbox.intent;
-  grave outbox.tombstone;
+  known record;
 begin
   perform outbox.check_tenant(p_tenant_id);
   for tries in 1..5 loop
-    -- The intent before its tombstone: an id that is neither in this order was not purged in between.
-    perform from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
-    if not found then
-      select * into grave from outbox.tombstone s where s.tenant_id = p_tenant_id and s.operation_id = p_operation_id;
-      if found then
-        answer.seq := grave.seq;
-        answer.created := false;
-        answer.differs := array_remove(array[case when grave.digest <> p_digest then 'digest' end,
-                                             case when grave.principal_id <> p_principal_id then 'principal_id' end], null);
-        if answer.differs = '{}' then
-          answer.state := grave.state; answer.cause := grave.cause; answer.external_id := grave.external_id;
-          answer.ended_at := grave.ended_at; answer.purged := true;
-        end if;
-        return answer;
+    -- In one snapshot, an id that was purged is in exactly one of both places.
+    select i.seq, t.requires_approval, g.seq as grave, g.digest, g.principal_id, g.state, g.cause, g.external_id, g.ended_at into known
+      from (values (p_tenant_id, p_operation_id)) as wanted(tenant_id, operation_id)
+      left join outbox.intent i on i.tenant_id = wanted.tenant_id and i.operation_id = wanted.operation_id
+      left join outbox.tombstone g on g.tenant_id = wanted.tenant_id and g.operation_id = wanted.operation_id
+      left join outbox.tool t on t.name = p_tool;
+    if known.grave is not null then
+      answer.seq := known.grave;
+      answer.created := false;
+      answer.differs := array_remove(array[case when known.digest <> p_digest then 'digest' end,
+                                           case when known.principal_id <> p_principal_id then 'principal_id' end], null);
+      if answer.differs = '{}' then
+        answer.state := known.state; answer.cause := known.cause; answer.external_id := known.external_id;
+        answer.ended_at := known.ended_at; answer.purged := true;
       end if;
+      return answer;
+    end if;
+    if known.seq is null then
       insert into outbox.intent (tenant_id, operation_id, tool, resource, arguments, content_type, body, expected_version, ordering_key,
           principal_id, expires_at, not_before, compensates, revision_of, on_behalf_of, traceparent, digest)
         values (p_tenant_id, p_operation_id, p_tool, p_resource, p_arguments, p_content_type, p_body, p_expected_version, p_ordering_key,
@@ -128,7 +128,7 @@ begin
         returning intent.seq, intent.created_at into answer.seq, answer.created_at;
       if found then
         answer.created := true; answer.differs := '{}'; answer.attempt := 0; answer.purged := false;
-        answer.state := (select case when t.requires_approval then 'proposed' else 'authorized' end from outbox.tool t where t.name = p_tool);
+        answer.state := case when known.requires_approval then 'proposed' else 'authorized' end;
         return answer;
       end if;
     end if;
@@ -194,7 +194,8 @@ create trigger untruncatable before truncate on outbox.pending for each statemen
 -- The table of states.py, enforced. The WHEN clause is constant: a look-up here would cost a third of the throughput.
 create function outbox.refuse_move() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-  raise exception 'illegal move % -> % of operation seq %', old.state, new.state, old.seq using errcode = 'OB409';
+  raise exception 'illegal move % -> % of operation %', old.state, new.state,
+    (select i.operation_id || ' of tenant ' || i.tenant_id from outbox.intent i where i.seq = old.seq) using errcode = 'OB409';
 end $$;
 create trigger moves before update of state on outbox.pending for each row
   when (old.state is distinct from new.state and (old.state, new.state) not in (
@@ -203,7 +204,8 @@ create trigger moves before update of state on outbox.pending for each row
   execute function outbox.refuse_move();
 create function outbox.refuse_identity_change() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-  raise exception 'the place of an operation never changes (seq %)', old.seq using errcode = 'OB409';
+  raise exception 'the place of an operation never changes: %',
+    (select i.operation_id || ' of tenant ' || i.tenant_id from outbox.intent i where i.seq = old.seq) using errcode = 'OB409';
 end $$;
 create trigger place_is_fixed before update on outbox.pending for each row
   when ((old.receiver_id, old.lane, old.seq, old.ord) is distinct from (new.receiver_id, new.lane, new.seq, new.ord))
@@ -218,6 +220,15 @@ end $$;
 create trigger lanes_are_fixed before update of lanes, tenant_lanes on outbox.receiver for each row
   when ((old.lanes, old.tenant_lanes) is distinct from (new.lanes, new.tenant_lanes))
   execute function outbox.refuse_lanes();
+
+-- A tool has its receiver's lanes, whatever somebody writes.
+create function outbox.inherit_lanes() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  select r.lanes, r.tenant_lanes into new.lanes, new.tenant_lanes from outbox.receiver r where r.receiver_id = new.receiver_id;
+  return new;
+end $$;
+create trigger has_lanes before insert or update of receiver_id, lanes, tenant_lanes on outbox.tool for each row
+  execute function outbox.inherit_lanes();
 
 -- Whoever moves or removes a tool calls this first: a writer that has read the old place of the tool and not committed yet
 -- would put an operation where nobody looks for it. Waits for such writers, and holds new ones until the caller commits.
