@@ -38,7 +38,7 @@ COMMANDS = {
         "show": ("read", "Show everything about one operation."),
         "why": ("read", "Explain one operation in sentences."),
         "feed": ("feed", "Tell how operations ended, each once, in order."),
-        "report": ("report", "Count what happened lately, by tool."),
+        "report": ("report", "Count what happened lately, by tool and receiver."),
         "doctor": ("doctor", "Check everything, and say what to do."),
         "top": ("top", "Watch receivers and daemons."),
     },

@@ -1,4 +1,4 @@
-"""report: what happened lately, by tool."""
+"""report: what happened lately, by tool and by receiver."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,12 +9,16 @@ from outbox.cli.commands import act
 from outbox.cli.output import write_json, write_section, write_table
 from outbox.cli.session import Session
 from outbox.duration import parse_duration
-from outbox.inspect.report import report
+from outbox.inspect.report import STATES, report
 from outbox.inspect.words import clock, span
 
-COLUMNS = (
-    *("receiver", "tool", "put", "authorized", "unknown", "succeeded", "rejected", "in_doubt", "needs_person"),
-    *("duplicates", "contradictions", "windows_unused"),
+OPERATIONS = (
+    *("receiver", "tool", "put", *STATES, "ended", "attempts_mean", "attempts_max", "throttled", "not_sent"),
+    *("duplicates", "contradictions", "writes_refused"),
+)
+DOUBTS = (
+    *("receiver", "tool", "in_doubt", "oldest_doubt", "needs_person", "reconciled", "reconcile_p50", "reconcile_p95"),
+    *("reconcile_max", "windows_unused"),
 )
 
 
@@ -22,10 +26,13 @@ COLUMNS = (
 @click.option("--since", default="24h", show_default=True, help='A span such as "24h", or a date (RFC 3339).')
 def report_command(session: Session, *, since: str) -> None:
     """
-    Count what happened lately, by tool: states, doubts and their age, duplicates, contradictions, attempts.
+    Count what happened lately, by tool and receiver: states, attempts, duplicates, contradictions, doubts and their
+    age.
 
-    `put` to `rejected`: operations put since then, by the state they are in now. `in_doubt`, `needs_person`: now.
-    `windows_unused`: doubts that outlasted the window in which a resend would have been safe, and none was made.
+    `put` to `rejected`: operations put since then, by the state they are in now. `ended`, attempts and reconcile times:
+    of what has ended since then. `in_doubt`, `oldest_doubt`, `needs_person`: now. `duplicates`, `contradictions`:
+    observed since then. `writes_refused`: answers under a lost lease, kept as evidence. `windows_unused`: doubts that
+    outlasted the window in which a resend would have been safe, and none was made.
 
     \b
     Examples:
@@ -41,9 +48,24 @@ def report_command(session: Session, *, since: str) -> None:
     if session.as_json:
         write_json(found)
         return
-    rows = [*found["items"], {"tool": "all", **found["totals"]}]
-    write_table(COLUMNS, [[row.get(name) for name in COLUMNS] for row in rows], empty="Nothing happened.")
+    several = {item["receiver"] for item in found["items"] if item["receiver"]}
+    rows = [
+        *found["items"],
+        *({"tool": "all", **row} for row in found["receivers"] if len(several) > 1),
+        {"receiver": "all", "tool": "all", **found["totals"]},
+    ]
+    for columns in (OPERATIONS, DOUBTS):
+        write_table(columns, [[_cell(row, name) for name in columns] for row in rows], empty="Nothing happened.")
     write_section(f"since {clock(found['since'])}", list(_sentences(found)))
+
+
+def _cell(row: dict[str, Any], name: str) -> Any:
+    """A figure as people read it: spans in words, a mean of two digits."""
+    seconds = row.get(f"{name}_seconds")
+    if seconds is not None:
+        return span(seconds)
+    value = row.get(name)
+    return f"{value:.2f}" if isinstance(value, float) else value
 
 
 def _sentences(found: dict[str, Any]) -> list[str]:

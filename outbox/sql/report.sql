@@ -17,18 +17,19 @@ from put u left join outbox.outcome o on o.seq = u.seq left join outbox.pending 
 group by u.tool
 
 -- name: report_ended
--- Operations that ended since then, by tool and (tool null) in all: how many attempts they took, and how long their doubts lasted. A window
+-- Operations that ended since then, by tool, by receiver, and in all: how many attempts they took, and how long their doubts lasted. A window
 -- closed unused: a resend would have been deduplicated, none was made, and the doubt lasted longer than the window.
-select i.tool, grouping(i.tool) = 1 as total, count(*) as ended, avg(o.attempt)::float8 as attempts_mean, max(o.attempt) as attempts_max,
+select case when grouping(i.tool) = 0 then 'tool' when grouping(r.name) = 0 then 'receiver' else 'all' end as level, i.tool, r.name as receiver, count(*) as ended, avg(o.attempt)::float8 as attempts_mean, max(o.attempt) as attempts_max,
   sum(o.throttled)::bigint as throttled, sum(o.not_sent)::bigint as not_sent, count(doubted.since) as reconciled,
   percentile_cont(0.5) within group (order by extract(epoch from o.ended_at - doubted.since))::float8 as reconcile_p50_seconds,
   percentile_cont(0.95) within group (order by extract(epoch from o.ended_at - doubted.since))::float8 as reconcile_p95_seconds,
   max(extract(epoch from o.ended_at - doubted.since))::float8 as reconcile_max_seconds,
   count(*) filter (where doubted.since is not null and t.resend_safe and not t.key_forever and t.retention > interval '0'
     and o.attempt - o.throttled - o.not_sent <= 1 and o.ended_at >= o.first_sent_at + t.retention - t.margin) as windows_unused
-from outbox.outcome o join outbox.intent i on i.seq = o.seq left join outbox.tool t on t.name = i.tool {{ever_in_doubt}}
+from outbox.outcome o join outbox.intent i on i.seq = o.seq left join outbox.tool t on t.name = i.tool
+left join outbox.receiver r on r.receiver_id = t.receiver_id {{ever_in_doubt}}
 where o.ended_at >= %(since)s
-group by grouping sets ((i.tool), ())
+group by grouping sets ((i.tool), (r.name), ())
 
 -- name: report_doubt
 -- What is in doubt now, by tool, whenever it was put.
@@ -41,8 +42,9 @@ left join outbox.pending p on p.receiver_id = d.receiver_id and p.lane = d.lane 
 group by d.tool
 
 -- name: report_evidence
--- What was observed since then that should not be: an effect twice, or one against a state.
-select i.tool, count(distinct e.seq) filter (where e.duplicates > 0) as duplicates, count(distinct c.evidence_id) as contradictions
+-- What was observed since then that should not be: an effect twice, or one against a state; and answers that came back under a lost lease,
+-- which were refused as writes and kept as evidence.
+select i.tool, count(distinct e.evidence_id) filter (where e.source = 'relay') as writes_refused, count(distinct e.seq) filter (where e.duplicates > 0) as duplicates, count(distinct c.evidence_id) as contradictions
 from outbox.evidence e join outbox.intent i on i.seq = e.seq left join outbox.contradiction c on c.evidence_id = e.evidence_id
 where e.observed_at >= %(since)s group by i.tool
 

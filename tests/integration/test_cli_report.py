@@ -1,6 +1,6 @@
 """A report counts what happened since a date, by tool, and reads no more than that date bounds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,132 @@ def test_what_daemons_counted_is_there_also_when_they_are_gone(desk: Desk) -> No
         "reconciler": {"daemons": 1},
     }
     assert "2 relays lived; they have counted: attempts 15, fenced_writes 5" in desk.run("report").out
+
+
+# Every figure of a report, with what happens on the stage below: per tool, and over all.
+FIGURES = {
+    KEYED: {
+        "receiver": "warehouse",
+        "put": 6,
+        "proposed": 0,
+        "authorized": 1,
+        "executing": 0,
+        "unknown": 1,
+        "succeeded": 4,
+        "rejected": 0,
+        "ended": 4,
+        "attempts_mean": 1.0,
+        "attempts_max": 1,
+        "reconciled": 3,
+        "p50": 20,
+        "p95": 542,
+        "max": 600,
+        "in_doubt": 1,
+        "needs_person": 0,
+        "windows_unused": 0,
+        "duplicates": 1,
+        "contradictions": 1,
+        "writes_refused": 1,
+        "throttled": 0,
+        "not_sent": 0,
+    },
+    BLIND: {
+        "receiver": "warehouse",
+        "put": 3,
+        "proposed": 0,
+        "authorized": 0,
+        "executing": 1,
+        "unknown": 1,
+        "succeeded": 0,
+        "rejected": 1,
+        "ended": 1,
+        "attempts_mean": 1.0,
+        "attempts_max": 1,
+        "reconciled": 0,
+        "p50": None,
+        "p95": None,
+        "max": None,
+        "in_doubt": 1,
+        "needs_person": 1,
+        "windows_unused": 0,
+        "duplicates": 0,
+        "contradictions": 1,
+        "writes_refused": 0,
+        "throttled": 0,
+        "not_sent": 0,
+    },
+}
+ALL = {
+    "put": 9,
+    "proposed": 0,
+    "authorized": 1,
+    "executing": 1,
+    "unknown": 2,
+    "succeeded": 4,
+    "rejected": 1,
+    "ended": 5,
+    "attempts_mean": 1.0,
+    "attempts_max": 1,
+    "reconciled": 3,
+    "p50": 20,
+    "p95": 542,
+    "max": 600,
+    "in_doubt": 2,
+    "needs_person": 1,
+    "windows_unused": 0,
+    "duplicates": 1,
+    "contradictions": 2,
+    "writes_refused": 1,
+    "throttled": 0,
+    "not_sent": 0,
+}
+
+
+def figures(row: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The figures of a row; durations in whole seconds, under short names."""
+    short = {name.removeprefix("reconcile_").removesuffix("_seconds"): value for name, value in row.items()}
+    return {name: round(short[name]) if isinstance(short[name], float) else short[name] for name in names}
+
+
+def test_every_figure_is_there_by_tool_by_receiver_and_in_all_as_json_and_in_the_table(desk: Desk) -> None:
+    for name, seconds in (("a", 10), ("b", 20), ("c", 600)):
+        seq = desk.unknown(name)
+        desk.clock.advance(seconds)
+        desk.stage.settle(seq, 1, "succeeded")
+    twice = desk.ended("twice", "succeeded")
+    desk.stage.witness(twice, "lookup", attempt=1, fence=1, verdict="confirmed", duplicates=1)
+    against = desk.ended("against", "rejected", BLIND)
+    desk.stage.witness(against, "receipt", attempt=1, fence=1, receipt="{}")
+    late = desk.unknown("late")
+    desk.stage.witness(late, "late_answer", attempt=1, fence=1, source="relay", note="Ambiguous")
+    desk.unknown("person", BLIND, answer={"steps": "person", "reasons": "no_lookup"})
+    waiting = desk.executing("waiting")
+    desk.holder.withdraw(waiting, 1, delays=5_000.0, causes="no_connection")
+    desk.executing("executing", BLIND)
+    report = desk.run.json("report")
+    assert {tool: figures(item, FIGURES[tool]) for tool, item in by_tool(report).items()} == FIGURES
+    (warehouse,) = report["receivers"]
+    assert warehouse["receiver"] == "warehouse"
+    assert figures(warehouse, ALL) == figures(report["totals"], ALL) == ALL
+    assert 0 <= report["totals"]["oldest_doubt_seconds"] < 60
+    lines = [line.split("\t") for line in desk.run("report").out.splitlines() if "\t" in line]
+    heads = [number for number, line in enumerate(lines) if line[0] == "receiver"]
+    assert len(heads) == 2
+    cells = {
+        (line[1], name): cell
+        for start, end in zip(heads, [*heads[1:], len(lines)], strict=True)
+        for line in lines[start + 1 : end]
+        for name, cell in zip(lines[start], line, strict=True)
+    }
+    assert (cells[KEYED, "reconcile_p50"], cells[KEYED, "reconcile_p95"], cells[KEYED, "reconcile_max"]) == (
+        "20 s",
+        "9 min",
+        "10 min",
+    )
+    shown = [name for name in ALL if name not in {"p50", "p95", "max", "attempts_mean"}]
+    assert {name: cells["all", name] for name in shown} == {name: str(ALL[name]) for name in shown}
+    assert {name: cells[BLIND, name] for name in shown} == {name: str(FIGURES[BLIND][name]) for name in shown}
+    assert (cells["all", "attempts_mean"], cells[BLIND, "oldest_doubt"].endswith(" s")) == ("1.00", True)
 
 
 def test_nothing_is_a_report_too(desk: Desk) -> None:
