@@ -26,8 +26,7 @@ DOUBTS = (
 @click.option("--since", default="24h", show_default=True, help='A span such as "24h", or a date (RFC 3339).')
 def report_command(session: Session, *, since: str) -> None:
     """
-    Count what happened lately, by tool and receiver: states, attempts, duplicates, contradictions, doubts and their
-    age.
+    Count what happened lately, by tool and receiver.
 
     `put` to `rejected`: operations put since then, by the state they are in now. `ended`, attempts and reconcile times:
     of what has ended since then. `in_doubt`, `oldest_doubt`, `needs_person`: now. `duplicates`, `contradictions`:
