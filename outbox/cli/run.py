@@ -69,13 +69,15 @@ def dev_command(session: Session, folder: Path) -> int:
     """
     Run everything in this terminal: PostgreSQL, relay, reconciler, and an echo receiver with a ledger.
 
-    Ctrl-C stops all of it. Commands in other terminals of this folder find its database by themselves.
+    Ctrl-C stops all of it, in order. So does the end of any of them, which is named (exit code 1). Each line says which
+    program it is of; with --json, or where there is no terminal, it is a JSON object. Commands in other terminals of
+    this folder find its database by themselves.
 
     \b
     Example:
       outbox init && outbox dev
     """  # noqa: D301
-    code: int = _import("outbox.demo.dev").run(folder=folder, config=session.config)
+    code: int = _import("outbox.demo.dev").run(folder=folder, config=session.config, as_json=session.as_json)
     return code
 
 

@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 STOP_SECONDS_MAX = 15.0
 LOG_TAIL_LINES = 20
+LINE_BYTES_MAX = 65_536
 
 
 @dataclass
@@ -20,6 +23,8 @@ class Program:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    reader: threading.Thread | None = None
+    """Passes on what it prints."""
 
     @property
     def pid(self) -> int:
@@ -36,6 +41,11 @@ class Program:
         if self.running:
             self.process.send_signal(number)
 
+    def heard_out(self) -> None:
+        """Wait until everything is passed on that it has printed; it has ended."""
+        if self.reader is not None:
+            self.reader.join(STOP_SECONDS_MAX)
+
     def tail(self) -> str:
         """The last lines that it printed."""
         return "\n".join(self.log.read_text("utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:])
@@ -47,8 +57,8 @@ class Programs:
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    to_terminal: bool = False
-    """What they print goes where we print too, instead of into a log each."""
+    lines: Callable[[str, bytes], None] | None = None
+    """Takes each line that one of them prints, from a thread of its own. None: it goes into a log each."""
     started: list[Program] = field(default_factory=list)
 
     def start(self, name: str, module: str, arguments: Sequence[str] = ()) -> Program:
@@ -57,7 +67,7 @@ class Programs:
         # Settings of the surroundings must not lead a program of the demo to somebody's real outbox.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("OUTBOX_", "PG"))}
         with contextlib.ExitStack() as stack:
-            where = None if self.to_terminal else stack.enter_context(log.open("ab"))
+            where = subprocess.PIPE if self.lines else stack.enter_context(log.open("ab"))
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
@@ -67,6 +77,9 @@ class Programs:
                 start_new_session=True,
             )
         program = Program(name, process, log)
+        if self.lines is not None and process.stdout is not None:
+            program.reader = threading.Thread(target=_pass_on, args=(name, process.stdout, self.lines), daemon=True)
+            program.reader.start()
         self.started.append(program)
         return program
 
@@ -82,3 +95,10 @@ class Programs:
             except subprocess.TimeoutExpired:
                 program.process.kill()
                 program.process.wait()
+            program.heard_out()
+
+
+def _pass_on(name: str, pipe: IO[bytes], take: Callable[[str, bytes], None]) -> None:
+    with pipe:
+        while line := pipe.readline(LINE_BYTES_MAX):
+            take(name, line)

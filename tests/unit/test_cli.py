@@ -312,7 +312,7 @@ def test_the_demo_and_dev_get_what_was_asked_for(run: CommandLine, monkeypatch: 
     assert run("dev", "--folder", "data").code == 0
     assert called == [
         {"intents": 5, "as_json": True, "keep": True},
-        {"folder": Path("data"), "config": run.config},
+        {"folder": Path("data"), "config": run.config, "as_json": False},
     ]
 
 
