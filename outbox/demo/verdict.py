@@ -1,16 +1,46 @@
 """The end of the demo: what the receiver's ledger says, held against what the outbox believes."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
+from outbox.decide import Reason
 from outbox.demo.breaking import Breakage
+from outbox.demo.faults import Fault
 from outbox.demo.ledger import Effect
+from outbox.inspect.words import REASONS
 from outbox.states import State
+
+# What the receiver did on purpose, as a newcomer reads it behind a number.
+FAULTS: Final[Mapping[Fault, str]] = MappingProxyType(
+    {
+        Fault.LOSE_REQUEST: "requests lost before anything happened",
+        Fault.LOSE_ANSWER: "answers lost after the effect",
+        Fault.LATE_EFFECT: "effects that happened after the connection was closed",
+        Fault.SLOW: "slow answers",
+        Fault.HANG: "answers that never came, after the effect",
+        Fault.FAIL_BEFORE: "errors (500) without the effect",
+        Fault.FAIL_AFTER: "errors (500) although the effect happened",
+        Fault.REFUSE: "refusals (422)",
+        Fault.THROTTLE: "requests to come back later (429)",
+        Fault.IN_FLIGHT: "claims that an earlier request still runs (409)",
+        Fault.STALE_FENCE: "claims that a newer fence was seen (409)",
+    }
+)
+# What must not be, by its name in --json.
+MUST_NOT_BE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "duplicates": "effects beyond the first of their operation",
+        "lost": "operations without an end, or said to have succeeded without an effect",
+        "ghosts": "effects of operations that nobody committed",
+        "lies": "ends that the ledger contradicts",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +51,7 @@ class Verdict:
     effects: int
     duplicates: int
     lost: int
+    succeeded: int
     resolved_by_lookup: int
     resolved_by_resend: int
     needs_person: int
@@ -38,9 +69,9 @@ class Verdict:
 
     def failures(self) -> list[str]:
         """Why the run is no success; nothing is what is wanted."""
-        zero = {"duplicates": self.duplicates, "lost": self.lost, "ghosts": self.ghosts, "lies": self.lies}
-        found = [f"{count} {name}" for name, count in zero.items() if count]
-        found += [f"no planned {name} landed" for name in ("kills", "pauses") if not getattr(self, name)]
+        found = [f"{getattr(self, name)} {words}" for name, words in MUST_NOT_BE.items() if getattr(self, name)]
+        broken = {"no relay was killed in flight": self.kills, "no relay was stopped past its lease": self.pauses}
+        found += [words for words, count in broken.items() if not count]
         if not (self.faults.get("lose_answer") and self.faults.get("lose_request")):
             found.append("no answer or no request was lost: the run has shown nothing")
         return found
@@ -73,6 +104,7 @@ def judge(
         effects=sum(happened.values()),
         duplicates=sum(count - 1 for count in happened.values() if count > 1),
         lost=len(lost),
+        succeeded=sum(1 for row in rows if row["state"] == State.SUCCEEDED),
         resolved_by_lookup=sum(1 for row in rows if row["looked_up"] and row not in open_ends),
         resolved_by_resend=sum(
             1 for row in settled_late if row["from_state"] == State.EXECUTING and not row["looked_up"]
@@ -96,31 +128,54 @@ def judge(
 
 
 def show(verdict: Verdict, done: Breakage, console: Console) -> None:
-    """Print the table."""
+    """Print the table: what was asked for and how it ended, what must be 0, and what was broken meanwhile."""
     table = Table(title="Read from the receiver's ledger, and held against the outbox", title_justify="left")
     table.add_column("what")
     table.add_column("count", justify="right")
     table.add_column("how", style="dim")
-    faults = ", ".join(f"{count} {name}" for name, count in verdict.faults.items())
-    for what, count, how in (
-        ("intents committed", verdict.intents, "each with the service's own row, in one transaction"),
-        ("effects", verdict.effects, f"while the receiver did this on purpose: {faults}"),
-        ("duplicates", verdict.duplicates, "effects of one operation beyond the first"),
-        ("lost", verdict.lost, "neither an end nor a visible doubt, or succeeded without an effect"),
-        ("effects without an intent", verdict.ghosts, "the service rolled back one transaction in fifty"),
-        ("states that the ledger contradicts", verdict.lies, "rejected, yet it happened; or a second effect"),
-        ("rejected", verdict.rejected, "no effect, and none will be tried"),
-        ("unknown, resolved by lookup", verdict.resolved_by_lookup, "the receiver was asked, by operation identity"),
-        ("unknown, resolved by resend", verdict.resolved_by_resend, "the same key, inside its window"),
-        ("unknown, only a person can decide", verdict.needs_person, "; ".join(verdict.persons_why) or "none"),
-        ("relays killed", verdict.kills, f"SIGKILL with {done.killed_in_flight} requests in flight"),
-        ("relays stopped past their lease", verdict.pauses, f"SIGSTOP with {done.paused_in_flight} requests in flight"),
-        ("writes refused by a fence", verdict.fenced_writes, "of relays that no longer held the lane"),
-        ("late answers kept", verdict.late_answers, "as evidence, never as a state"),
-    ):
-        table.add_row(what, str(count), how)
+    for part in (_ends(verdict), _must_be_zero(verdict), _broken(verdict, done)):
+        for what, count, how in part:
+            table.add_row(what, str(count), how)
+        table.add_section()
     console.print(table)
     if failures := verdict.failures():
         console.print(f"[bold red]FAILED[/]: {'; '.join(failures)}")
     else:
         console.print(f"[bold green]Nothing happened twice and nothing was lost[/], in {verdict.seconds:.0f} s.")
+
+
+Row = tuple[str, int, str]
+
+
+def _ends(verdict: Verdict) -> Iterator[Row]:
+    yield "intents committed", verdict.intents, "each with the service's own row, in one transaction"
+    yield "succeeded", verdict.succeeded, "there is proof of the effect"
+    yield "rejected", verdict.rejected, "no effect, and none will be tried"
+    why = "; ".join(f"{count} because {in_words(reason)}" for reason, count in verdict.persons_why.items())
+    yield "unknown, waiting for a person", verdict.needs_person, why or "none"
+    yield "effects in the ledger", verdict.effects, "of those that succeeded, and of some that wait for a person"
+    yield "unknown for a while, settled by a look", verdict.resolved_by_lookup, "the receiver was asked what happened"
+    yield "unknown for a while, settled by a resend", verdict.resolved_by_resend, "with the same key, inside its window"
+
+
+def _must_be_zero(verdict: Verdict) -> Iterator[Row]:
+    yield "duplicates", verdict.duplicates, MUST_NOT_BE["duplicates"]
+    yield "lost", verdict.lost, MUST_NOT_BE["lost"]
+    yield "effects without an intent", verdict.ghosts, "the service rolled back one transaction in fifty"
+    yield "ends that the ledger contradicts", verdict.lies, "rejected, yet it happened; or a second effect"
+
+
+def _broken(verdict: Verdict, done: Breakage) -> Iterator[Row]:
+    """What was done on purpose, and what came of it."""
+    faults = {FAULTS[Fault(name)]: count for name, count in verdict.faults.items()}
+    how = ", ".join(f"{count} {words}" for words, count in faults.items())
+    yield "faults of the receiver, on purpose", sum(faults.values()), how
+    yield "relays killed", verdict.kills, f"SIGKILL with {done.killed_in_flight} requests in flight"
+    yield "relays stopped past their lease", verdict.pauses, f"SIGSTOP with {done.paused_in_flight} requests in flight"
+    yield "writes refused by a fence", verdict.fenced_writes, "of relays that no longer held the lane"
+    yield "late answers kept", verdict.late_answers, "as evidence, never as a state"
+
+
+def in_words(reason: str) -> str:
+    """Why a person is asked."""
+    return REASONS[Reason(reason)] if reason in set(Reason) else reason.replace("_", " ") or "nobody knows why"

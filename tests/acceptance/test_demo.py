@@ -30,6 +30,7 @@ FIELDS = {
     "resolved_by_lookup",
     "resolved_by_resend",
     "needs_person",
+    "succeeded",
     "rejected",
     "fenced_writes",
     "late_answers",
