@@ -34,6 +34,7 @@ class Scene:
 
     instance_id: UUID
     receiver: Receiver
+    way: tuple[str | bool | None, ...]
     lease: Callable[[], LocalLease]
     fence_token: str
     lane_key: Hashable
@@ -52,6 +53,9 @@ async def attempt(bound: Bound, scene: Scene) -> Finished:
     key, digest = None, None
     try:
         key = key_of(bound.begun, scene.instance_id)
+        if bound.in_force.receiver.way != scene.way:
+            # Its account or host is another one by now, or is one that this relay has not heard of yet.
+            return followed(bound, NotSent(reason="the receiver was configured anew meanwhile"), scene.jitter())
         request = _request(bound, scene, gate, key)
         judged = judge(bound, request)
         if isinstance(judged, Refusal):

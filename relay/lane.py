@@ -160,13 +160,16 @@ class Lane:
         """Bind each to its contract versions, and start it when a slot is free."""
         self.flight.begin(begun)
         self.recorder.group = len(begun)
-        wirings = self._shared.wirings
+        wirings, caught_up = self._shared.wirings, False
         for row in begun:
             try:
                 pinned, in_force = await wirings.get(row.contract_id), await wirings.get(row.contract_in_force)
             except DatabaseError as error:
                 self._ended(unreadable(row, f"its contract version cannot be read: {error.message}"))
             else:
+                if in_force.receiver.way != self.service.way and not caught_up:
+                    await self._hub.catch_up()
+                    caught_up = True
                 self.flight.add(Bound(begun=row, pinned=pinned, in_force=in_force))
         if self.lost:
             self.flight.dismiss(NotSent(reason="the lease was lost before it could be sent", cause=Cause.TOO_LATE))
@@ -178,6 +181,7 @@ class Lane:
         return Scene(
             instance_id=self._shared.instance_id,
             receiver=service.receiver,
+            way=service.way,
             lease=lambda: self.lease,
             fence_token=f'"{self._shared.instance_id}/{holding.receiver}/{holding.lane}";fence={holding.fence}',
             lane_key=holding.token,

@@ -1,6 +1,7 @@
 """All of a relay together: lanes that come and go, receivers that change, and an end in order."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -39,6 +40,7 @@ class Relay:
         self._shared = shared
         self._heart = heart
         self._registry: Registry | None = None
+        self._reading = asyncio.Lock()
         self._crew: Crew | None = None
         self._pauses: dict[str, str] = {}
 
@@ -82,7 +84,11 @@ class Relay:
         return begun
 
     async def read_registry(self) -> None:
-        """Take in what has been applied."""
+        """Take in what has been applied. What was read last is taken in last."""
+        async with self._reading:
+            await self._read_registry()
+
+    async def _read_registry(self) -> None:
         registry = await read_registry(self._shared.store, self._shared.wirings)
         await self.services.close_retired()
         if registry == self._registry:
@@ -125,12 +131,20 @@ class Relay:
             self._shared.meters.put("in_flight", sum(len(lane.flight.open) for lane in held), receiver=service.name)
         return self.leases.next_tick_at()
 
-    async def _follow_registry(self) -> float:
+    async def catch_up(self) -> None:
+        """Read the registry now. Where that fails, it is read again in its own time."""
+        with contextlib.suppress(DatabaseError):
+            await self._reread_registry()
+
+    async def _reread_registry(self) -> None:
         try:
             await self.read_registry()
         except (ConfigError, SchemaMismatch) as error:
             # What is in force here stays in force: a mistake in one tool stops nobody else's work.
             emit("registry_refused", reason=error.message)
+
+    async def _follow_registry(self) -> float:
+        await self._reread_registry()
         return boottime() + self._shared.settings.registry_poll_seconds
 
     async def _do_chores(self) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from outbox.contract import ReceiverConfig, Wiring
+from outbox.contract import ReceiverConfig, ReceiverFacts, Wiring
 from outbox.daemon import ClockWatch
 from outbox.guarantee import guarantee
 from outbox.receivers import Receiver
@@ -43,6 +43,7 @@ class Service:
         self.lanes = entry.lanes
         self.doorbell = entry.doorbell
         self.config: ReceiverConfig = entry.config
+        self.way = ReceiverFacts.of(entry.name, entry.config).way
         self.receiver = receiver
         self.faults = Faults()
         self.breaker = Breaker(entry.receiver_id, told)

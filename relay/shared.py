@@ -47,3 +47,6 @@ class Hub(Protocol):
 
     def pause(self, receiver: str, reason: str) -> None:
         """Begin nothing more for a receiver, for this reason, until a person lets it go on."""
+
+    async def catch_up(self) -> None:
+        """Read the registry now: a lane has begun something that was applied after it was read."""

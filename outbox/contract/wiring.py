@@ -40,6 +40,32 @@ class ReceiverFacts(Part):
     pause_bound: Duration
     pause_bound_stated: bool = False
 
+    @classmethod
+    def of(cls, name: str, receiver: ReceiverConfig) -> Self:
+        """Take them from what users write."""
+        auth, read_auth = receiver.auth, receiver.read_auth
+        facts = {
+            "name": name,
+            "transport": receiver.transport,
+            "base_url": receiver.base_url,
+            "headers": receiver.headers,
+            "auth_id": auth.id if auth else None,
+            "auth_account": auth.account_id if auth else None,
+            "auth_per_tenant": auth.per_tenant if auth else False,
+            "read_auth_id": read_auth.id if read_auth else None,
+            "read_auth_account": read_auth.account_id if read_auth else None,
+            "lease": format_duration(receiver.lease),
+            "pause_bound": format_duration(receiver.pause_seconds),
+            "pause_bound_stated": receiver.pause_bound is not None,
+        }
+        return cls.model_validate(facts)
+
+    @functools.cached_property
+    def way(self) -> tuple[str | bool | None, ...]:
+        """Where requests go and as whom. Nothing is sent by a credential that was not configured together with it."""
+        account = (self.auth_id, self.auth_account, self.auth_per_tenant)
+        return (self.transport, self.base_url, *account, self.read_auth_id, self.read_auth_account)
+
 
 class Wiring(Part):
     """
@@ -56,22 +82,7 @@ class Wiring(Part):
     @classmethod
     def of(cls, tool: str, config: ToolConfig, receiver: ReceiverConfig) -> Self:
         """Make the document from what users write."""
-        auth, read_auth = receiver.auth, receiver.read_auth
-        facts = {
-            "name": config.receiver,
-            "transport": receiver.transport,
-            "base_url": receiver.base_url,
-            "headers": receiver.headers,
-            "auth_id": auth.id if auth else None,
-            "auth_account": auth.account_id if auth else None,
-            "auth_per_tenant": auth.per_tenant if auth else False,
-            "read_auth_id": read_auth.id if read_auth else None,
-            "read_auth_account": read_auth.account_id if read_auth else None,
-            "lease": format_duration(receiver.lease),
-            "pause_bound": format_duration(receiver.pause_seconds),
-            "pause_bound_stated": receiver.pause_bound is not None,
-        }
-        return cls(tool=tool, config=config, receiver=ReceiverFacts.model_validate(facts))
+        return cls(tool=tool, config=config, receiver=ReceiverFacts.of(config.receiver, receiver))
 
     # ------------------------------------------------------------------------------------------------- as a document
 

@@ -6,17 +6,20 @@ secrets are not stored, their references are. What is refused, because open oper
 lanes, and moving or removing a tool that has open operations.
 
 Tools that are in the database and not in the file are kept unless `prune` is asked for: several services may share an
-outbox, each with a file of its own.
+outbox, each with a file of its own. If their receiver is in the file and has changed, they get a new version with it:
+no request goes to one host with the credential for another.
 """
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from outbox.contract import ReceiverConfig, ToolConfig, Wiring
+from pydantic import ValidationError
+
+from outbox.contract import ReceiverConfig, ToolConfig, Wiring, problems
 from outbox.crashpoints import reach
 from outbox.errors import Refused
 from outbox.os_user import os_user
@@ -112,13 +115,24 @@ class _Apply:
         await self._db.value("apply_lock")
         self._receivers = {row["name"]: row for row in await self._db.dicts("applied_receivers")}
         self._tools = {row["name"]: row for row in await self._db.dicts("applied_tools")}
-        if reasons := [*self._refusals(), *await self._refusals_by_open_operations()]:
+        reasons = [*self._refusals(), *self._refusals_by_tools_of_others(), *await self._refusals_by_open_operations()]
+        if reasons:
             raise Refused("; ".join(reasons), hint="Nothing has been changed.")
         changes = [await self._receiver(name, config) for name, config in sorted(self._file.receivers.items())]
         for name, tool in sorted(self._file.tools.items()):
             changes.append(await self._tool(name, tool))
             reach("mid_apply")
         return (*changes, *[await self._absent(name) for name in sorted(self._tools.keys() - self._file.tools.keys())])
+
+    @property
+    def _tools_of_others(self) -> Iterator[tuple[str, ReceiverConfig]]:
+        """Tools that are kept, and whose receiver the file changes."""
+        for name, row in self._tools.items():
+            config = self._file.receivers.get(row["receiver"])
+            if self._prune or name in self._file.tools or config is None:
+                continue
+            if self._receivers[row["receiver"]]["config"] != _document(config):
+                yield name, config
 
     @property
     def policy_changed(self) -> bool:
@@ -157,6 +171,15 @@ class _Apply:
                     " that what was permitted before is decided again"
                 )
 
+    def _refusals_by_tools_of_others(self) -> Iterator[str]:
+        for name, config in self._tools_of_others:
+            try:
+                tool = Wiring.from_json(self._tools[name]["body"]).config
+            except ValidationError:
+                yield f"tool {name} of another release has a receiver that changes: apply its file with this one"
+            else:
+                yield from map(str, problems(name, tool, config))
+
     async def _refusals_by_open_operations(self) -> Sequence[str]:
         moved = {name: tool.receiver for name, tool in self._file.tools.items() if self._moves(name, tool)}
         removed = self._tools.keys() - self._file.tools.keys() if self._prune else set()
@@ -181,8 +204,7 @@ class _Apply:
     # --------------------------------------------------------------------------------------------------------- writing
 
     async def _receiver(self, name: str, config: ReceiverConfig) -> Change:
-        document = config.model_dump(mode="json", by_alias=True, exclude_none=True)
-        before = self._receivers.get(name)
+        document, before = _document(config), self._receivers.get(name)
         values = {
             "transport": config.transport,
             "doorbell": config.doorbell,
@@ -230,9 +252,16 @@ class _Apply:
 
     async def _absent(self, name: str) -> Change:
         if not self._prune:
+            if name in dict(self._tools_of_others):
+                change = await self._tool(name, Wiring.from_json(self._tools[name]["body"]).config)
+                return change if change.change == "changed" else replace(change, change="kept")
             return Change("tool", name, "kept", self._tools[name]["version"])
         await self._db.value("remove_tool", name=name)
         return Change("tool", name, "removed", self._tools[name]["version"])
+
+
+def _document(config: ReceiverConfig) -> dict[str, Any]:
+    return config.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def derived(wiring: Wiring) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import rfc8785
 from pydantic import ValidationError
 
-from outbox.contract import ReceiverConfig, Wiring, problems
+from outbox.contract import ReceiverConfig, ReceiverFacts, Wiring, problems
 from outbox.errors import ConfigError, DatabaseError, NotFound, Problem, SchemaMismatch
 from outbox.store import Store
 
@@ -104,10 +104,15 @@ async def read_registry(store: Store, wirings: Wirings | None = None) -> Registr
             name: row[name] for name in ("receiver", "contract_id", "version", "requires_approval", "policy_version")
         }
         tools[row["name"]] = ToolEntry(name=row["name"], wiring=wiring, **facts)
-    # Receivers first, tools second: a tool that came in between may belong to a receiver that has not been read.
-    tools = {name: tool for name, tool in tools.items() if tool.receiver in receivers}
+    # Receivers first, tools second: what was applied in between may belong to a receiver that has not been read, or not
+    # as it is now. What would go to its host, or was made for its account, waits until it has been.
+    tools = {name: tool for name, tool in tools.items() if _fits(tool, receivers.get(tool.receiver))}
     _check(receivers, tools)
     return Registry(MappingProxyType(receivers), MappingProxyType(tools), wirings)
+
+
+def _fits(tool: ToolEntry, receiver: ReceiverEntry | None) -> bool:
+    return receiver is not None and tool.wiring.receiver.way == ReceiverFacts.of(receiver.name, receiver.config).way
 
 
 def _check(receivers: Mapping[str, ReceiverEntry], tools: Mapping[str, ToolEntry]) -> None:

@@ -229,6 +229,71 @@ async def test_tools_of_other_files_are_kept_unless_they_are_to_be_pruned(
     assert database.value("select count(*) from outbox.contract where tool = 'mail.send'") == 1, "versions are kept"
 
 
+def without_mail(example: Configuration, **receiver: Any) -> Configuration:
+    """The file of another service, which has the same receiver otherwise."""
+    document = example.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["database"], document["relay"], document["reconciler"] = {}, {}, {}
+    del document["tools"]["mail.send"]
+    name = example.tools["mail.send"].receiver
+    document["receivers"][name] |= receiver
+    return Configuration(**document)
+
+
+ELSEWHERE: dict[str, Any] = {
+    "base_url": "https://elsewhere.example",
+    "auth": {"kind": "bearer", "secret": "env:OTHER", "id": "other"},
+    "read_auth": {"kind": "bearer", "secret": "env:OTHER_READ", "id": "other-read", "account": "other"},
+}
+
+
+async def test_a_receiver_that_another_file_changes_takes_its_kept_tools_along(
+    store: Store, example: Configuration
+) -> None:
+    """Or else their requests would go to the old host, with the credential for the new one."""
+    await apply(store, example, "me")
+    other = without_mail(example, **ELSEWHERE)
+    assert summary(await apply(store, other, "me"))["mail.send"] == "changed"
+    registry = await read_registry(store)
+    tool = registry.tools["mail.send"]
+    assert tool.version == 2
+    assert tool.wiring == Wiring.of("mail.send", example.tools["mail.send"], other.receivers[tool.receiver])
+    assert summary(await apply(store, other, "me"))["mail.send"] == "kept"
+
+
+async def test_a_receiver_cannot_change_so_that_a_kept_tool_contradicts_it(
+    store: Store, database: Database, example: Configuration
+) -> None:
+    await apply(store, example, "me")
+    deadline = example.tools["mail.send"].deadline
+    short = without_mail(example, lease=f"{deadline}s")
+    short = short.model_copy(update={"tools": {}})
+    with pytest.raises(Refused, match=r'tools\."mail\.send"\.deadline'):
+        await apply(store, short, "me")
+    assert database.value("select count(*) from outbox.contract where version > 1") == 0
+
+
+async def test_what_is_applied_between_two_statements_of_a_reader_is_read_together_or_not_at_all(
+    store: Store, database: Database, example: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await apply(store, example, "me")
+    read = store.dicts
+
+    async def interrupted(statement: str, /, **parameters: Any) -> Any:
+        rows = await read(statement, **parameters)
+        if statement == "read_receivers":
+            monkeypatch.setattr(store, "dicts", read)
+            async with Store(database.dsn, "apply") as another:
+                await apply(another, without_mail(example, **ELSEWHERE), "me")
+        return rows
+
+    monkeypatch.setattr(store, "dicts", interrupted)
+    for registry in (await read_registry(store), await read_registry(store)):
+        for tool in registry.tools.values():
+            config = registry.receivers[tool.receiver].config
+            assert tool.wiring == Wiring.of(tool.name, tool.wiring.config, config)
+    assert "mail.send" in registry.tools
+
+
 async def test_a_dry_run_says_what_would_change_and_changes_nothing(
     store: Store, database: Database, example: Configuration
 ) -> None:
