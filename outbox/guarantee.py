@@ -6,7 +6,7 @@ Pure, from the trusted contract alone: a fact that nobody verified carries no pr
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -55,6 +55,27 @@ class Guarantee:
 def warnings(wiring: Wiring) -> tuple[str, ...]:
     """What a contract states in vain, or does not state and would be worth it: it is valid, and promises less."""
     return tuple(_warnings(wiring))
+
+
+def mixed(wirings: Iterable[Wiring]) -> Mapping[str, str]:
+    """Name tools whose receiver would do more if they had one of their own, each with a warning.
+
+    Attempts are begun, and so exposed, in batches only where none of them would cost a person's time if its answer were
+    lost; and what is begun in a lane is begun together.
+    """
+    of: dict[str, list[Wiring]] = {}
+    for wiring in wirings:
+        of.setdefault(wiring.receiver.name, []).append(wiring)
+    found = {}
+    for name, tools in of.items():
+        batched = sorted(wiring.tool for wiring in tools if guarantee(wiring).batch)
+        for wiring in tools:
+            if batched and wiring.tool not in batched:
+                found[wiring.tool] = (
+                    f"no resend of it is safe, so nothing of receiver {name} begins before a slot is free, also of"
+                    f" {', '.join(batched)}, which could begin in batches. Give it a receiver of its own"
+                )
+    return found
 
 
 def guarantee(wiring: Wiring) -> Guarantee:

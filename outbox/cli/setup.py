@@ -243,11 +243,8 @@ def contracts_command(session: Session, tool: str | None, *, from_file: bool) ->
 def _promises_of_file(session: Session) -> list[dict[str, Any]]:
     from outbox.contract import Wiring
 
-    configuration = session.configuration()
-    return [
-        _promise(Wiring.of(name, tool, configuration.receivers[tool.receiver]), None)
-        for name, tool in sorted(configuration.tools.items())
-    ]
+    file = session.configuration()
+    return _promises([(Wiring.of(name, t, file.receivers[t.receiver]), None) for name, t in sorted(file.tools.items())])
 
 
 async def _promises_in_force(session: Session) -> list[dict[str, Any]]:
@@ -255,10 +252,17 @@ async def _promises_in_force(session: Session) -> list[dict[str, Any]]:
 
     async with session.store(READING) as store:
         registry = await read_registry(store)
-    return [_promise(entry.wiring, entry.version) for _, entry in sorted(registry.tools.items())]
+    return _promises([(entry.wiring, entry.version) for _, entry in sorted(registry.tools.items())])
 
 
-def _promise(wiring: "Wiring", version: int | None) -> dict[str, Any]:
+def _promises(tools: "list[tuple[Wiring, int | None]]") -> list[dict[str, Any]]:
+    from outbox.guarantee import mixed
+
+    beside = mixed(wiring for wiring, _ in tools)
+    return [_promise(wiring, version, beside.get(wiring.tool)) for wiring, version in tools]
+
+
+def _promise(wiring: "Wiring", version: int | None, beside: str | None) -> dict[str, Any]:
     from outbox.decide import liveness_bound
     from outbox.guarantee import guarantee, warnings
 
@@ -280,7 +284,7 @@ def _promise(wiring: "Wiring", version: int | None) -> dict[str, Any]:
         "requires_approval": wiring.config.requires_approval,
         "policy_version": wiring.config.policy_version,
         "stated": wiring.config.contract is not None,
-        "warnings": list(warnings(wiring)),
+        "warnings": [*warnings(wiring), *([beside] if beside else [])],
         "source": contract.source or None,
         "verified_at": contract.verified_at,
         "unverified": list(contract.unverified),

@@ -37,7 +37,10 @@ def changed(configuration: Configuration, **tools: dict[str, Any]) -> Configurat
 
 @pytest.fixture
 def example() -> Configuration:
-    return load_configuration(EXAMPLE)
+    """The example, with both of its tools at one receiver."""
+    loaded = load_configuration(EXAMPLE)
+    alone = {"receivers": {"warehouse": loaded.receivers["warehouse"]}}
+    return changed(loaded, send={"receiver": "warehouse"}).model_copy(update=alone)
 
 
 @pytest.fixture

@@ -249,13 +249,15 @@ def test_contracts_are_printed_from_a_file_without_a_database(run: CommandLine) 
     assert all(item["conditions"] and item["clauses"] for item in items.values())
     assert run.refused("contracts", "no.such", "--file", code=3)["code"] == "not_found"
     words = run("contracts", "mail.send", "--file").out
-    assert words.startswith("mail.send (warehouse): a person decides\n")
+    assert words.startswith("mail.send (mail): a person decides\n")
     assert "provided that" in words
 
 
 def test_what_a_contract_states_in_vain_is_a_warning_where_its_guarantee_is_printed(run: CommandLine) -> None:
     text = (Path(__file__).parents[2] / "outbox.example.toml").read_text()
     assert all(item["warnings"] == [] for item in _contracts_of(run, text))
+    (warned,) = [item for item in _contracts_of(run, text.replace('"mail"', '"warehouse"')) if item["warnings"]]
+    assert (warned["tool"], "a receiver of its own" in warned["warnings"][0]) == ("mail.send", True)
     items = _contracts_of(run, re.sub(r"key_retention = .*\n", "", text))
     assert ["key_retention is not stated" in " ".join(item["warnings"]) for item in items] == [True, False]
     assert "warning: the key is sent, and nothing rests on it" in run("contracts", "--file").out

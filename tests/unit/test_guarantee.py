@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outbox.contract import Fencing
-from outbox.guarantee import Promise, guarantee, warnings
+from outbox.guarantee import Promise, guarantee, mixed, warnings
 from tests.support.contracts import BOUND, CLASSES, KEY, STRONG, of_class, wiring
 
 PROMISES: dict[str, Promise] = {
@@ -175,3 +175,18 @@ def test_a_contract_whose_facts_carry_something_has_no_warning(contract: dict[st
 
 def test_a_tool_without_a_contract_has_a_warning() -> None:
     assert "waits for a person" in warnings(wiring(None))[0]
+
+
+def test_a_tool_without_a_safe_resend_beside_others_that_have_one_wants_a_receiver_of_its_own() -> None:
+    keyed, again, blind = of_class("key for ever"), of_class("repeat-safe"), of_class("nothing")
+    tools = [
+        one.model_copy(update={"tool": name}) for one, name in ((keyed, "keyed"), (again, "again"), (blind, "blind"))
+    ]
+    assert {one.receiver.name for one in tools} == {keyed.receiver.name}
+    (warned,) = mixed(tools).items()
+    assert warned[0] == "blind"
+    assert f"receiver {keyed.receiver.name}" in warned[1]
+    assert "again, keyed" in warned[1]
+    assert mixed(tools[:2]) == mixed(tools[2:]) == mixed([]) == {}
+    elsewhere = blind.receiver.model_copy(update={"name": "mail"})
+    assert mixed([*tools[:2], tools[2].model_copy(update={"receiver": elsewhere})]) == {}

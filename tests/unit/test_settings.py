@@ -85,7 +85,7 @@ def test_behind_a_pooler_nobody_listens_unless_a_way_around_it_is_named(write: A
 
 
 def test_every_problem_is_reported_at_once_with_its_line_and_what_was_meant(write: Any) -> None:
-    text = EXAMPLE.replace("key_retention", "key_retentoin").replace("transport", "transprot")
+    text = EXAMPLE.replace("key_retention", "key_retentoin").replace("transport", "transprot", 1)
     text = text.replace('deadline = "5s"  ', "deadline = 5  ").replace("[database]", "[databse]")
     found = problems(lambda: load_configuration(write(text)))
     shown = "\n".join(f"{place}: {message}" for place, message in found.items())
