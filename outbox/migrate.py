@@ -275,11 +275,11 @@ def _check_server(connection: sqlalchemy.Connection) -> None:
         "select current_setting('server_version_num')::int, current_setting('server_encoding')"
     ).one()
     if number // 10_000 not in SUPPORTED_SERVERS:
-        raise SchemaMismatch(f"PostgreSQL {number // 10_000} is not supported: 15 to 18 are")
+        hint = "Upgrade the server, then run: outbox migrate"
+        raise SchemaMismatch(f"PostgreSQL {number // 10_000} is not supported: 15 to 18 are", hint=hint)
     if encoding != "UTF8":
-        raise SchemaMismatch(
-            f"the database's encoding is {encoding}: UTF8 is needed, since digests are over UTF-8 bytes"
-        )
+        message = f"the database's encoding is {encoding}: UTF8 is needed, since digests are over UTF-8 bytes"
+        raise SchemaMismatch(message, hint="In a shell: createdb --encoding UTF8 --template template0 NAME")
 
 
 def _first_line(error: object) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any, LiteralString, Self, TypeVar
+from typing import Any, Final, LiteralString, Self, TypeVar
 
 import psycopg
 from psycopg import errors as pg
@@ -230,29 +230,40 @@ def _translated() -> Iterator[None]:
         raise Unstorable("A text is not Unicode.") from None
 
 
+_RIGHTS: Final = (
+    "Acts and looks want a member of outbox_operator (looks without arguments: outbox_viewer; approvals:"
+    " outbox_approver; put: outbox_writer). In psql: grant outbox_operator to ROLE. `outbox migrate` renews the rights."
+)
+
+
+def _sentence(message: str) -> str:
+    """What a function of our own says, as the sentence that it is."""
+    return f"{message[:1].upper()}{message[1:]}{'' if message.endswith('.') else '.'}"
+
+
 def translate(error: psycopg.Error) -> OutboxError:
     """Our error for one of PostgreSQL's. Only the primary message and the hint are kept: DETAIL may quote rows."""
     message, hint = error.diag.message_primary or _first_line(error), error.diag.message_hint
     match error.sqlstate:
         case "42501":
-            return NotPermitted(
-                message, hint=hint or "Use a role with the right, or run `outbox migrate` to renew the grants."
-            )
+            return NotPermitted(message, hint=hint or _RIGHTS)
         case "OB400":
-            return Misuse(message, hint=hint)
+            return Misuse(_sentence(message), hint=hint)
         case "OB410":
             return FeedReset(hint=hint)
         case "OB409":
-            return Refused(message, hint=hint)
+            return Refused(_sentence(message), hint=hint)
         case "OB404":
             return (
-                UnknownTool(message, hint=hint) if message.startswith("unknown tool") else NotFound(message, hint=hint)
+                UnknownTool(_sentence(message), hint=hint)
+                if message.startswith("unknown tool")
+                else NotFound(_sentence(message), hint=hint)
             )
-        case "3F000" | "42P01" | "42883":
+        case "3F000" | "42P01" | "42883" | "42703" | "42704":
             return DatabaseError(message, hint="Is the schema there? Run: outbox migrate")
     if isinstance(error, pg.DataError | pg.IntegrityError):
         return Unstorable(f"{type(error).__name__} ({error.sqlstate or 'refused by the driver'})", hint=hint)
-    return DatabaseError(message, hint=hint)
+    return DatabaseError(message, hint=hint or "See: outbox doctor")
 
 
 def _first_line(error: BaseException) -> str:

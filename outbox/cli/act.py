@@ -30,7 +30,11 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what it would
 @click.option("--send-again", is_flag=True, help="With --no-effect: there was none, so try anew.")
 @click.option("--external-id", help="With --succeeded, of one operation: what the receiver calls it.")
 @click.option("--evidence", required=True, help="How you know: who looked where, and saw what. Kept for ever.")
-@click.option("--attempt", type=int, help="Refuse if the latest attempt is another one than you looked at.")
+@click.option(
+    "--attempt",
+    type=click.IntRange(1, 2**31 - 1),
+    help="Refuse if the latest attempt is another one than you looked at.",
+)
 @dry_run_option
 @selecting
 def resolve_command(

@@ -13,7 +13,7 @@ from outbox.cli.deeds import ACTS, Deed, confirm
 from outbox.cli.filters import CAUSE, check_names
 from outbox.cli.output import say, write_json
 from outbox.cli.session import Session
-from outbox.duration import parse_duration
+from outbox.cli.times import date_of, span_of
 from outbox.errors import NotFound, Refused
 from outbox.inspect import Dossier, Found, read_dossier
 from outbox.store import Store
@@ -34,7 +34,7 @@ class Selection:
     cause: str | None
     receiver: str | None
     older_than: str | None
-    as_of: datetime | None
+    as_of: str | None
     limit: int
     yes: bool
 
@@ -56,14 +56,13 @@ class BulkAct:
 
 def selecting(function: Function) -> Function:
     """Add the options by which operations are selected; they come as one `selection`."""
-    date = click.DateTime(["%Y-%m-%dT%H:%M:%SZ"])
     options = (
         click.option("--all", "everything", is_flag=True, help="Instead of one operation: all of them."),
         click.option("--tool", help="Instead of one operation: those of this tool."),
         click.option("--cause", type=CAUSE, metavar="CAUSE", help='... for this cause, such as "timeout".'),
         click.option("--receiver", help="... of this receiver."),
         click.option("--older-than", metavar="SPAN", help='... whose latest attempt is older, such as "1h".'),
-        click.option("--as-of", type=date, metavar="DATE", help="... not attempted since this date."),
+        click.option("--as-of", metavar="DATE", help="... not attempted since this date."),
         click.option(
             "--max",
             "limit",
@@ -97,13 +96,13 @@ def one_or_many(operation_id: str | None, selection: Selection) -> bool:
 
 def act_in_bulk(session: Session, act: BulkAct, selection: Selection, *, dry_run: bool) -> int:
     """Do it to all that are selected, one after the other, and report. Returns the exit code."""
-    age = _seconds(selection.older_than)
+    age = timedelta() if selection.older_than is None else span_of(selection.older_than, "--older-than")
+    given = None if selection.as_of is None else date_of(selection.as_of, "--as-of")
 
     async def job() -> dict[str, Any]:
         async with session.store(*ACTS) as store:
-            given = selection.as_of
-            as_of: datetime = await store.value("database_clock") if given is None else given.replace(tzinfo=UTC)
-            chosen = await _choose(store, session, act, selection, as_of - timedelta(seconds=age))
+            as_of: datetime = given or await store.value("database_clock")
+            chosen = await _choose(store, session, act, selection, as_of - age)
             if not dry_run and chosen:
                 confirm(session, f"{act.name.capitalize()} {len(chosen)} operations?", yes=selection.yes)
             with interruptible() as stop, progress(act.name, len(chosen[: selection.limit])) as reached:
@@ -182,14 +181,3 @@ def _tell_people(act: BulkAct, report: dict[str, Any], summary: dict[str, int]) 
         again = f"{report['as_of'].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         why = "Interrupted" if report["interrupted"] else "There are more"
         say(f"{why}. Run it again, with --as-of {again}: what was done by then is not done twice.")
-
-
-def _seconds(text: str | None) -> float:
-    if text is None:
-        return 0.0
-    try:
-        seconds = parse_duration(text)
-        timedelta(seconds=seconds)
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(str(error), param_hint="--older-than") from None
-    return seconds

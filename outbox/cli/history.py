@@ -1,6 +1,5 @@
 """purge, redact, repair, audit: history that leaves, that forgets, that is put right, and who did it."""
 
-from datetime import timedelta
 from typing import Any, Final
 
 import click
@@ -11,7 +10,7 @@ from outbox.cli.deeds import ACTS, confirm, do, reason_option, tell, who, yes_op
 from outbox.cli.output import say, write_json
 from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
-from outbox.duration import parse_duration
+from outbox.cli.times import span_of
 from outbox.inspect import Dossier
 from outbox.os_user import os_user
 from outbox.store import Store
@@ -42,7 +41,7 @@ def purge_command(session: Session, older_than: str, batch: int, *, dry_run: boo
       outbox purge --older-than 90d --dry-run
       outbox purge --older-than 90d --yes         for cron
     """  # noqa: D301
-    age = _span(older_than)
+    age = span_of(older_than, "--older-than")
 
     async def job() -> dict[str, Any]:
         async with session.store(*ACTS) as store:
@@ -191,10 +190,3 @@ def audit_command(session: Session, *, act_: str | None, limit: int, cursor: str
     items = [{name: row[name] for name in row if name != "audit_id"} for row in rows[:limit]]
     following = str(rows[limit - 1]["audit_id"]) if len(rows) > limit else None
     print_page(session, ("at", "act", "target", "acted_by", "reason"), items, following, empty="Nobody did anything.")
-
-
-def _span(text: str) -> timedelta:
-    try:
-        return timedelta(seconds=parse_duration(text))
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(str(error), param_hint="--older-than") from None

@@ -6,8 +6,8 @@ import click
 
 from outbox.cli.commands import act
 from outbox.cli.deeds import reason_option, tell
+from outbox.cli.filters import check_names
 from outbox.cli.session import Session
-from outbox.errors import NotFound
 from outbox.inspect.words import clock
 from outbox.os_user import os_user
 from outbox.store import Store
@@ -34,7 +34,7 @@ def pause_command(session: Session, kind: str, name: str, *, reason: str) -> Non
     """  # noqa: D301
 
     async def job() -> dict[str, Any]:
-        async with session.store("upkeep") as store:
+        async with session.store("upkeep", "registry") as store:
             before = await _read(store, kind, name)
             changed = await store.value("pause", kind=kind, name=name, by=os_user(), reason=reason)
             if changed:
@@ -66,10 +66,8 @@ def resume_command(session: Session, kind: str, name: str, *, reason: str) -> No
     """  # noqa: D301
 
     async def job() -> dict[str, Any]:
-        async with session.store("upkeep") as store:
-            before = await _read(store, kind, name)
-            if kind != "tenant" and not before["known"]:
-                raise NotFound(f"No {kind} is called {name!r}.", hint="See: outbox contracts")
+        async with session.store("upkeep", "registry") as store:
+            await _read(store, kind, name)
             changed = await store.value("resume", kind=kind, name=name, by=os_user(), reason=reason)
             sentence = (
                 f"{kind} {name} goes on." if changed else f"{kind} {name} is not paused: there is nothing to end."
@@ -80,4 +78,7 @@ def resume_command(session: Session, kind: str, name: str, *, reason: str) -> No
 
 
 async def _read(store: Store, kind: str, name: str) -> dict[str, Any]:
+    """Read how it stands. NotFound for a tool or a receiver that nobody knows; a tenant may come later."""
+    if kind != "tenant":
+        await check_names(store, **{kind: name})
     return (await store.dicts("read_pause", kind=kind, name=name))[0]

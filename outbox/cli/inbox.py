@@ -41,7 +41,8 @@ def inbox_command(session: "Session", *, name: str, dsn: str | None, as_sql: boo
         write_json({"sql": text}) if session.as_json else click.echo(text)
         return
     if dsn is None:
-        raise click.UsageError("Say which database with --dsn, or --sql to print what it would run.")
+        wrong = "Say which database with --dsn, or --sql to print what it would run."
+        raise click.UsageError(wrong, click.get_current_context())
     if dsn.startswith(("env:", "file:")):
         dsn = Secrets().resolve(dsn, "").reveal()
     handlers = kit.install(dsn, name, roles=not no_roles)

@@ -1,6 +1,6 @@
 """list: operations, the newest first."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -9,7 +9,7 @@ from outbox.cli.commands import act
 from outbox.cli.filters import check_names, filters
 from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
-from outbox.duration import parse_duration
+from outbox.cli.times import date_of
 from outbox.inspect import STATEMENTS
 from outbox.states import TERMINAL, State
 
@@ -35,7 +35,7 @@ def list_command(session: Session, *, limit: int, cursor: str | None, since: str
     """  # noqa: D301
     parameters = filters | {
         "tenant_id": session.tenant,
-        "since": _since(since),
+        "since": since,
         "before": number_of(cursor),
         "limit": limit + 1,
     }
@@ -62,23 +62,13 @@ async def _list(session: Session, parameters: dict[str, Any]) -> list[dict[str, 
     is_open = state is not None and State(state) not in TERMINAL and parameters["external_id"] is None
     if is_open:
         del parameters["external_id"]
+    since = parameters["since"]
+    if since is not None:
+        date_of(since, "--since", datetime.now(UTC))  # what is wrong is said before anything is connected
     async with session.store(*STATEMENTS) as store:
+        if since is not None:
+            parameters["since"] = date_of(since, "--since", await store.value("database_clock"))
         rows = await store.dicts("list_open" if is_open else "list_operations", **parameters)
         if not rows:
             await check_names(store, tool=parameters["tool"], receiver=parameters["receiver"])
         return rows
-
-
-def _since(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        date = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-        except (ValueError, OverflowError):
-            raise click.BadParameter(
-                'write a date (2026-11-30T08:00:00Z) or a span ("24h")', param_hint="--since"
-            ) from None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)

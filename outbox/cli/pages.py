@@ -9,6 +9,8 @@ from outbox.cli.output import write_json, write_table
 from outbox.cli.session import Session
 
 LIMIT_MAX: Final = 1_000
+# The largest number that a cursor can be: that of a bigint.
+NUMBER_MAX: Final = 2**63 - 1
 
 
 def print_page(
@@ -27,6 +29,6 @@ def number_of(cursor: str | None) -> int | None:
     """The number that a cursor of such a page is. BadParameter for anything else."""
     if cursor is None:
         return None
-    if not (cursor.isascii() and cursor.isdigit()):
+    if not (cursor.isascii() and cursor.isdigit() and int(cursor) <= NUMBER_MAX):
         raise click.BadParameter("it is the `next` of an earlier page", param_hint="--cursor")
     return int(cursor)

@@ -1,7 +1,6 @@
 """approve, revoke: who permits an operation, recorded with the user of the operating system."""
 
 import sys
-from datetime import timedelta
 from typing import Any, Final
 
 import click
@@ -10,7 +9,7 @@ from outbox.cli.commands import act
 from outbox.cli.deeds import do, who
 from outbox.cli.output import exact
 from outbox.cli.session import Session
-from outbox.duration import parse_duration
+from outbox.cli.times import span_of
 from outbox.errors import Refused
 from outbox.inspect import Dossier
 from outbox.store import Store
@@ -42,12 +41,12 @@ def approve_command(
     Example:
       outbox approve order-17 --digest 9f86d081884c7d65(all 64 digits) --expires-in 1h --reason "within budget"
     """  # noqa: D301
-    seconds = _seconds(expires_in)
+    lasts = None if expires_in is None else span_of(expires_in, "--expires-in")
     wanted = _digest(digest)
 
     async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
         approved = wanted if wanted is not None else _confirmed(session, dossier)
-        expires_at = None if seconds is None else dossier.now + timedelta(seconds=seconds)
+        expires_at = None if lasts is None else dossier.now + lasts
         approval_id = await store.value(
             "approve", **who(dossier), digest=approved, expires_at=expires_at, reason=reason
         )
@@ -81,17 +80,6 @@ def revoke_command(session: Session, operation_id: str, *, reason: str | None) -
         return {"state": state, "sentence": f"{operation_id} is {state}; its permission is withdrawn."}
 
     do(session, operation_id, deed)
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = parse_duration(text)
-        timedelta(seconds=seconds)
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(str(error), param_hint="--expires-in") from None
-    return seconds
 
 
 def _digest(text: str | None) -> bytes | None:

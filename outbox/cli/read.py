@@ -112,5 +112,8 @@ async def _explanation(session: Session, operation_id: str) -> tuple[dict[str, A
 async def _grave(store: Store, found: Found) -> Row:
     rows = await store.dicts("read_tombstone", tenant_id=found.tenant_id, operation_id=found.operation_id)
     if not rows:
-        raise NotFound(f"Operation {found.operation_id!r} has just been forgotten.", hint="See: identity_retention")
+        raise NotFound(
+            f"Operation {found.operation_id!r} has just been forgotten.",
+            hint="Its tool keeps ids for as long as identity_retention says (docs/configuration.md). See: outbox list",
+        )
     return rows[0]

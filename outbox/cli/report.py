@@ -1,6 +1,5 @@
 """report: what happened lately, by tool and by receiver."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -8,7 +7,7 @@ import click
 from outbox.cli.commands import act
 from outbox.cli.output import write_json, write_section, write_table
 from outbox.cli.session import Session
-from outbox.duration import parse_duration
+from outbox.cli.times import date_of
 from outbox.inspect.report import STATES, report
 from outbox.inspect.words import clock, span
 
@@ -40,8 +39,8 @@ def report_command(session: Session, *, since: str) -> None:
     """  # noqa: D301
 
     async def job() -> dict[str, Any]:
-        async with session.store("report", "upkeep") as store:
-            return await report(store, _moment(since, await store.value("database_clock")))
+        async with session.store("report", "inspect") as store:
+            return await report(store, date_of(since, "--since", await store.value("database_clock")))
 
     found = session.run(job())
     if session.as_json:
@@ -85,16 +84,3 @@ def _sentences(found: dict[str, Any]) -> list[str]:
         numbers = ", ".join(f"{name} {number}" for name, number in counters.items() if name != "daemons" and number)
         lines.append(f"{counters['daemons']} {kind}s lived{f'; they have counted: {numbers}' if numbers else ''}")
     return lines
-
-
-def _moment(text: str, now: datetime) -> datetime:
-    """A date, or so long before now."""
-    try:
-        date = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return now - timedelta(seconds=parse_duration(text))
-        except (ValueError, OverflowError):
-            wrong = 'write a span ("24h") or a date (2026-11-30T08:00:00Z)'
-            raise click.BadParameter(wrong, param_hint="--since") from None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)

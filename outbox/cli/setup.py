@@ -12,6 +12,7 @@ from outbox.errors import ConfigError, NotFound, Refused, SchemaMismatch
 from outbox.inspect.words import span
 from outbox.os_user import os_user
 from outbox.settings import config_path
+from outbox.settings.problems import did_you_mean
 
 if TYPE_CHECKING:
     from outbox.contract import Wiring
@@ -39,6 +40,8 @@ contract.answers = [{ status = [200, 201], means = "receipt" }]
 # docs/configuration.md describes everything that can be said here; `outbox contracts --file` what follows from it.
 """
 
+OTHER: Final = "Name another file: outbox --config FILE init"
+
 # What to type after `outbox init`, and what it does.
 NEXT_STEPS: Final = (
     ("outbox dev", "runs everything here, on an embedded PostgreSQL; then, in another terminal:"),
@@ -65,9 +68,9 @@ def init_command(session: Session) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(FIRST_FILE)
     except FileExistsError:
-        raise Refused(f"{path} exists already.", hint="Name another file with --config.") from None
+        raise Refused(f"{path} exists already.", hint=OTHER) from None
     except OSError as error:
-        raise ConfigError.at(str(path), f"it cannot be written ({error.strerror})", "no_file") from None
+        raise ConfigError.at(str(path), f"it cannot be written ({error.strerror})", "no_file", hint=OTHER) from None
     if session.as_json:
         write_json({"file": str(path), "next_steps": [command for command, _ in NEXT_STEPS]})
         return
@@ -218,9 +221,11 @@ def contracts_command(session: Session, tool: str | None, *, from_file: bool) ->
     """  # noqa: D301
     items = _promises_of_file(session) if from_file else session.run(_promises_in_force(session))
     if tool is not None:
+        known = [item["tool"] for item in items]
         items = [item for item in items if item["tool"] == tool]
         if not items:
-            raise NotFound(f"There is no tool {tool!r}.", hint="See: outbox contracts")
+            hint = "See: outbox contracts. To declare it: [tools] in outbox.toml, then outbox apply"
+            raise NotFound(f"There is no tool {tool!r}{did_you_mean(tool, known)}.", hint=hint)
     if session.as_json:
         write_json({"items": items, "next": None})
         return

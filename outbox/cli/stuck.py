@@ -9,7 +9,7 @@ import click
 from outbox.cli.commands import act
 from outbox.cli.filters import check_names, filters
 from outbox.cli.output import plain
-from outbox.cli.pages import LIMIT_MAX, print_page
+from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
 from outbox.decide import Reason
 from outbox.inspect import STATEMENTS
@@ -225,6 +225,6 @@ def _place(cursor: str | None) -> tuple[datetime | None, int | None]:
         return None, None
     since, _, seq = cursor.partition("_")
     try:
-        return datetime.fromisoformat(since), int(seq)
+        return datetime.fromisoformat(since), number_of(seq)
     except ValueError:
         raise click.BadParameter("it is the `next` of an earlier page", param_hint="--cursor") from None

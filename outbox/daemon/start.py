@@ -54,10 +54,11 @@ class Life:
             raise SchemaMismatch("The schema is there, but not the row that names it.", hint="Run: outbox migrate")
         facts = rows[0]
         if facts["standby"]:
-            raise DatabaseUnavailable("The server is a standby.")
+            raise DatabaseUnavailable("The server is a standby.", hint="Name the primary in the daemon's dsn.")
         check_schema(facts["schema_version"], facts["min_daemon"])
         if self.instance_id not in (None, facts["id"]):
-            raise DatabaseError("The DSN leads to another database than before: its instance has another id.")
+            message = "The DSN leads to another database than before: its instance has another id."
+            raise DatabaseError(message, hint="Restart the daemon, if that is right; else correct its dsn.")
         self.instance_id, self.era = facts["id"], facts["era"]
         server = {"system_identifier": facts["server_identifier"], "timeline": facts["server_timeline"]}
         if server == {name: facts[name] for name in server} and not (facts["unswept"] or facts["moved"]):

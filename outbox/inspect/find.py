@@ -31,9 +31,21 @@ async def find(store: Store, operation_id: str, tenant_id: str | None = None) ->
     else:
         rows = await store.dicts("find_anywhere", operation_id=operation_id, limit=TENANTS_NAMED_MAX + 1)
     if not rows:
-        of_whom = f" of tenant {tenant_id}" if tenant_id is not None else ""
-        raise NotFound(f"There is no operation {operation_id!r}{of_whom}.", hint="See: outbox list")
+        raise await _not_found(store, operation_id, tenant_id)
     if len(rows) > 1:
         tenants = [row["tenant_id"] for row in rows[:TENANTS_NAMED_MAX]]
         raise AmbiguousId(operation_id, [*tenants, "..."] if len(rows) > TENANTS_NAMED_MAX else tenants)
     return Found(rows[0]["seq"], rows[0]["tenant_id"], operation_id, rows[0]["purged"])
+
+
+async def _not_found(store: Store, operation_id: str, tenant_id: str | None) -> NotFound:
+    if tenant_id is None:
+        return NotFound(f"There is no operation {operation_id!r}.", hint="See: outbox list")
+    others = await store.dicts("find_anywhere", operation_id=operation_id, limit=TENANTS_NAMED_MAX)
+    named = ", ".join(row["tenant_id"] for row in others)
+    hint = (
+        f"There is one of tenant {named}: name it with --tenant."
+        if others
+        else f"See: outbox list --tenant {tenant_id}"
+    )
+    return NotFound(f"There is no operation {operation_id!r} of tenant {tenant_id}.", hint=hint)

@@ -11,7 +11,6 @@ no request goes to one host with the credential for another.
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from outbox.contract import ReceiverConfig, ToolConfig, Wiring, problems
 from outbox.crashpoints import reach
 from outbox.errors import Refused
 from outbox.os_user import os_user
+from outbox.registry.derived import derived
 from outbox.settings import Configuration, load_configuration
 from outbox.store import Store, Transaction
 
@@ -117,7 +117,10 @@ class _Apply:
         self._tools = {row["name"]: row for row in await self._db.dicts("applied_tools")}
         reasons = [*self._refusals(), *self._refusals_by_tools_of_others(), *await self._refusals_by_open_operations()]
         if reasons:
-            raise Refused("; ".join(reasons), hint="Nothing has been changed.")
+            raise Refused(
+                "; ".join(reasons),
+                hint="Nothing has been changed. To try again without a change: outbox apply --dry-run",
+            )
         changes = [await self._receiver(name, config) for name, config in sorted(self._file.receivers.items())]
         for name, tool in sorted(self._file.tools.items()):
             changes.append(await self._tool(name, tool))
@@ -152,7 +155,7 @@ class _Apply:
             if there["lanes"] != config.lanes:
                 yield (
                     f"receiver {name} has {there['lanes']} lanes, the file says {config.lanes}: lanes are fixed once it"
-                    " exists"
+                    " exists (declare another receiver, and move its tools there)"
                 )
             if there["tenant_lanes"] != config.tenant_lanes:
                 yield f"the tenant_lanes of receiver {name} change: where operations lie is fixed once it exists"
@@ -195,7 +198,8 @@ class _Apply:
             if count:
                 act = f"be moved from {row['receiver']} to {moved[name]}" if name in moved else "be removed"
                 more = f"{COUNT_MAX} or more" if count == COUNT_MAX else str(count)
-                reasons.append(f"tool {name} cannot {act}: {more} of its operations have not ended")
+                see = f"outbox stuck --tool {name} --all, outbox list --tool {name}"
+                reasons.append(f"tool {name} cannot {act}: {more} of its operations have not ended (see: {see})")
         return reasons
 
     def _moves(self, name: str, tool: ToolConfig) -> bool:
@@ -262,32 +266,6 @@ class _Apply:
 
 def _document(config: ReceiverConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def derived(wiring: Wiring) -> dict[str, Any]:
-    """
-    Return the columns of outbox.tool that follow from a wiring; times in seconds.
-
-    A statement that begins a batch cannot ask Python about each row: it judges by these.
-    """
-    retention = wiring.retention_seconds
-    identity = wiring.config.identity_retention
-    return {
-        "requires_approval": wiring.config.requires_approval,
-        "policy_version": wiring.config.policy_version,
-        "retention": 0.0 if math.isinf(retention) else retention,
-        "key_forever": math.isinf(retention),
-        "margin": wiring.margin_seconds,
-        "reach": wiring.reach_seconds,
-        "deadline": wiring.deadline_seconds,
-        "settle": wiring.settle_seconds,
-        "person_settle": wiring.person_settle_seconds,
-        "identity_retention": None if math.isinf(identity) else identity,
-        "repeat_safe": wiring.repeat_safe,
-        "resend_safe": wiring.resend_safe,
-        "stores_key_on_execution": wiring.stores_key_on_execution,
-        "lands_late": wiring.lands_late,
-    }
 
 
 def _differences(before: Any, after: Any, place: str = "") -> Iterator[str]:

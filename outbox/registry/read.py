@@ -60,7 +60,7 @@ class Wirings:
         if contract_id not in self._known:
             rows = await self._store.dicts("read_contract", contract_id=contract_id)
             if not rows:
-                raise NotFound(f"There is no contract version with the id {contract_id}.")
+                raise NotFound(f"There is no contract version with the id {contract_id}.", hint="See: outbox contracts")
             self.add(contract_id, rows[0])
         return self._known[contract_id]
 
@@ -134,7 +134,10 @@ def _receiver(row: Mapping[str, Any]) -> ReceiverEntry:
 def _wiring(row: Mapping[str, Any]) -> Wiring:
     name = f"contract version {row['version']} of tool {row['tool'] if 'tool' in row else row['name']}"
     if hashlib.sha256(rfc8785.dumps(row["body"])).digest() != bytes(row["digest"]):
-        raise DatabaseError(f"The stored {name} does not match its digest: somebody has changed it.")
+        raise DatabaseError(
+            f"The stored {name} does not match its digest: somebody has changed it.",
+            hint="Nothing is sent under it. Restore the row from a backup; for new operations: outbox apply",
+        )
     try:
         return Wiring.from_json(row["body"])
     except ValidationError as error:

@@ -84,7 +84,8 @@ class Settings(BaseSettings):
                 "database.dsn",
                 "no database is named",
                 "missing",
-                hint='Write [database] dsn = "postgresql://..." into the file, or set OUTBOX_DATABASE__DSN.',
+                hint='Write [database] dsn = "postgresql://..." into the file, or set OUTBOX_DATABASE__DSN;'
+                " `outbox dev` brings a database of its own.",
             )
         return dsn
 
@@ -180,7 +181,9 @@ def _validated(kind: type[Loaded], layers: Layers, found: list[Problem]) -> Load
         receivers, tools = _valid(data.get("receivers"), ReceiverConfig), _valid(data.get("tools"), ToolConfig)
         found += layers.located(_contradictions(tools, receivers, data.get("receivers", {})))
     if loaded is None or found:
-        raise ConfigError(found)
+        raise ConfigError(
+            found, hint="docs/configuration.md has every name. To check it again: outbox contracts --file"
+        )
     return loaded
 
 

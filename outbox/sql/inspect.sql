@@ -1,6 +1,10 @@
 -- What people read. Nothing here changes anything, and nothing scans a backlog or a history without a bound.
 -- Dates that may be infinite come as null beside a flag, or as null where infinity means "never".
 
+-- name: database_clock
+-- The time that a look is made at, and that spans count back from.
+select outbox.now() as now
+
 -- name: find_in_tenant
 -- One operation of one tenant by its id, purged or not.
 select i.seq, i.tenant_id, false as purged from outbox.intent i

@@ -60,10 +60,6 @@ select a.audit_id, a.at, a.act, a.target, a.acted_by, a.reason from outbox.audit
 where (%(act)s::text is null or a.act = %(act)s) and (%(before)s::bigint is null or a.audit_id < %(before)s)
 order by a.audit_id desc limit %(limit)s
 
--- name: database_clock
--- The time that a selection is made at.
-select outbox.now() as now
-
 -- fragment: selected
 -- What a person selects by. The age counts from the latest attempt, or from the intent where there was none: whoever was attempted since
 -- then is not selected again.

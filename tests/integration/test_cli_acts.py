@@ -138,7 +138,7 @@ def test_no_effect_is_refused_at_any_time_while_a_receipt_says_otherwise(desk: D
     desk.stage.witness(seq, "receipt", attempt=1, fence=desk.holder.fence, receipt="{}")
     desk.clock.advance(100_000)
     error = desk.run.refused("resolve", "op", "--no-effect", "--evidence", "x", code=4)
-    assert "the effect exists" in error["message"]
+    assert "the effect of operation op exists" in error["message"]
 
 
 def test_a_statement_about_an_attempt_that_is_no_longer_the_latest_is_refused(desk: Desk) -> None:
@@ -345,6 +345,14 @@ def test_the_database_says_the_same_to_whoever_was_overtaken(desk: Desk) -> None
     desk.run.json("cancel", "op")
     with pytest.raises(psycopg.Error, match=f"rejected at 20.*Z, cancelled, by {desk.me}"):
         desk.stage.rows("select outbox.cancel('shop', 'op', 'ann')")
+
+
+def test_an_id_that_another_tenant_has_is_not_found_with_the_name_of_that_tenant(desk: Desk) -> None:
+    desk.put("op")
+    error = desk.run.refused("show", "op", "--tenant", "shoop", code=3)
+    assert error["message"] == "There is no operation 'op' of tenant shoop."
+    assert "tenant shop" in error["hint"]
+    assert "outbox list --tenant shop" in desk.run.refused("show", "no", "--tenant", "shop", code=3)["hint"]
 
 
 def test_an_id_of_several_tenants_is_refused_with_their_names_until_one_is_named(desk: Desk) -> None:

@@ -171,7 +171,7 @@ def test_what_was_attempted_since_a_run_began_is_not_selected_by_its_repetition(
     desk.clock.advance(5)
     (again,) = desk.holder.begin_these(first)
     desk.holder.record_unknown(first, again["attempt"])
-    as_of = run["as_of"][:19] + "Z"
+    as_of = run["as_of"]
     repeated = bulk(desk, "retry", "--all", "--as-of", as_of, "--yes")
     assert done(repeated) == ["second"]
     assert desk.stage.pending(second)["step"] == "resend"

@@ -84,6 +84,15 @@ def test_nobody_pauses_without_a_reason(desk: Desk) -> None:
         assert "--reason" in desk.run.refused(act, "tenant", "shop", code=2)["message"]
 
 
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_a_kill_switch_of_something_unknown_is_answered_with_what_was_meant(desk: Desk, command: str) -> None:
+    for kind, name, meant in (("receiver", "warehuose", "warehouse"), ("tool", "mail.sent", "mail.send")):
+        error = desk.run.refused(command, kind, name, "--reason", "x", code=3)
+        assert f"did you mean {meant!r}?" in error["message"]
+    error = desk.run.refused("contracts", "mail.sent", code=3)
+    assert "did you mean 'mail.send'?" in error["message"]
+
+
 def test_what_is_paused_is_said_by_stuck_and_why_names_it_as_what_blocks(desk: Desk) -> None:
     desk.put("op")
     desk.run.json("pause", "tool", KEYED, *WHY)

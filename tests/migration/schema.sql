@@ -146,14 +146,17 @@ declare
 begin
   select * into i from outbox.intent n where n.seq = held.seq;
   if held.state <> 'proposed' then
-    raise exception 'operation % is %, not proposed', p_operation_id, held.state using errcode = 'OB409';
+    raise exception 'operation % is %, not proposed', p_operation_id, held.state using errcode = 'OB409',
+      hint = 'It is permitted already. See: outbox why ' || p_operation_id;
   elsif i.digest <> p_digest then
     raise exception 'the digest that was approved is not the digest of operation %', p_operation_id
       using errcode = 'OB409', hint = 'Read it again: outbox show ' || p_operation_id;
   elsif p_by = i.principal_id then
-    raise exception 'the principal % asked for operation % and cannot approve it', p_by, p_operation_id using errcode = 'OB409';
+    raise exception 'the principal % asked for operation % and cannot approve it', p_by, p_operation_id using errcode = 'OB409',
+      hint = 'Somebody else must, as another user of the operating system: outbox approve ' || p_operation_id;
   elsif p_expires_at <= outbox.now() then
-    raise exception 'the approval would have expired already' using errcode = 'OB409';
+    raise exception 'the approval of operation % would have expired already', p_operation_id using errcode = 'OB409',
+      hint = 'Give it longer: outbox approve ' || p_operation_id || ' --expires-in SPAN';
   end if;
   insert into outbox.approval (seq, digest, decision, policy_version, expires_at, decided_by, reason)
     select held.seq, p_digest, 'approved', t.policy_version, p_expires_at, p_by, p_reason from outbox.tool t where t.name = i.tool
@@ -219,7 +222,8 @@ CREATE FUNCTION outbox.end_unexposed(held outbox.pending, p_cause text, p_by tex
 begin
   if held.state not in ('proposed', 'authorized') then
     raise exception 'operation % is % and may hide an effect: it cannot be cancelled',
-        (select i.operation_id from outbox.intent i where i.seq = held.seq), held.state using errcode = 'OB409', hint = 'It is looked up, or a person decides: outbox why, outbox resolve';
+        (select i.operation_id from outbox.intent i where i.seq = held.seq), held.state using errcode = 'OB409',
+      hint = 'It is looked up, or a person decides (outbox resolve). See: outbox why ' || (select i.operation_id from outbox.intent i where i.seq = held.seq);
   end if;
   delete from outbox.pending p where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
   delete from outbox.doubt d where d.seq = held.seq;
@@ -330,7 +334,8 @@ begin
   horizon := (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + life.feed_offset)::text::xid8;
   if p_after <> '' then
     if said is null then
-      raise exception 'this is not a cursor of a feed' using errcode = 'OB400', hint = 'Give the cursor of a row as it was told.';
+      raise exception 'this is not a cursor of a feed' using errcode = 'OB400',
+        hint = 'Give the cursor of an end as it was told (outbox feed --json), or none.';
     end if;
     told := said[3] || '.' || said[4];
     if said[1] || '.' || said[2] || '.' = mine then
@@ -418,7 +423,7 @@ declare
 begin
   if not outbox.swept() then
     raise exception 'the database has just failed over, and what may have been exposed is still being marked' using errcode = 'OB409',
-      hint = 'A relay or a reconciler does it when it connects. Try again when one runs.';
+      hint = 'A daemon does it when it connects: outbox relay, or outbox reconciler. Then try again.';
   end if;
   select i.seq into the_seq from outbox.intent i
     where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id;
@@ -761,7 +766,8 @@ begin
   if not found then
     raise exception 'no operation % of tenant %', p_operation_id, p_tenant_id using errcode = 'OB404', hint = 'See: outbox list';
   elsif not exists (select from outbox.outcome o where o.seq = the_seq) then
-    raise exception 'operation % has not ended: it may need its arguments', p_operation_id using errcode = 'OB409';
+    raise exception 'operation % has not ended: it may need its arguments', p_operation_id using errcode = 'OB409',
+      hint = 'Wait for its end, or end it: outbox why ' || p_operation_id;
   end if;
   perform set_config('outbox.act', 'redact', true);
   update outbox.intent i set arguments = null, body = null, content_type = null, redacted_at = outbox.now()
@@ -944,28 +950,30 @@ declare
 begin
   if coalesce(p_evidence, '') !~ '[^[:space:]]' then
     raise exception 'a statement needs evidence: who looked where, and saw what' using errcode = 'OB409',
-      hint = 'It is kept for ever, with your name.';
+      hint = 'It is kept for ever, with your name: outbox resolve ' || p_operation_id || ' --evidence TEXT';
   elsif held.state <> 'unknown' then
     raise exception 'operation % is %, not unknown', p_operation_id, held.state using errcode = 'OB409',
-      hint = case when held.state = 'executing' then 'An attempt runs. Wait for it.' else 'It hides no effect. See: outbox cancel, outbox retry' end;
+      hint = case when held.state = 'executing' then 'An attempt runs. Wait for it: outbox why ' || p_operation_id
+        else 'It hides no effect: outbox cancel, outbox retry, outbox why ' || p_operation_id end;
   elsif held.attempt <> p_attempt then
     raise exception 'operation % has moved: attempt % is not attempt %', p_operation_id, held.attempt, p_attempt
       using errcode = 'OB409', hint = 'Look again: outbox show ' || p_operation_id;
   elsif p_to = 'authorized' and not outbox.permitted(held) then
     raise exception 'the permission of operation % has ended, so it may not be sent again', p_operation_id using errcode = 'OB409',
-      hint = 'State "no effect" alone, and put it again under a new id.';
+      hint = 'State "no effect" alone, and put it again under a new id: outbox resolve ' || p_operation_id || ' --no-effect';
   end if;
   select * into s from outbox.settled(held.seq);
   if p_to <> 'succeeded' and not coalesce(s.settled, false) then
-    raise exception 'a request may still land until %', s.at using errcode = 'OB409',
-      hint = '"No effect" counts only from then on' || case when s.bound then '.' else ' (no bound is stated; this is person_settle).' end;
+    raise exception 'a request of operation % may still land until %', p_operation_id, s.at using errcode = 'OB409',
+      hint = '"No effect" counts only from then on' || case when s.bound then '' else ' (no bound is stated; this is person_settle)' end
+        || '. See: outbox why ' || p_operation_id;
   end if;
   id := outbox.witness(held.seq, held.attempt, held.fence, 'statement', case when p_to = 'succeeded' then 'confirmed' else 'not_found' end,
     p_external_id, null, 0, null, null, null, outbox.now(), 'operator', p_by,
     p_evidence || case when p_to <> 'succeeded' and not s.bound then ' [no bound backs this]' else '' end);
   answer := outbox.settle(held.seq, held.attempt, p_to, 'person', p_by, id, p_external_id, null);
   if answer = 'receipt' then
-    raise exception 'evidence shows that the effect exists' using errcode = 'OB409', hint = 'See: outbox show ' || p_operation_id;
+    raise exception 'evidence shows that the effect of operation % exists', p_operation_id using errcode = 'OB409', hint = 'See: outbox show ' || p_operation_id;
   end if;
   return answer;
 end $$;
@@ -1205,7 +1213,8 @@ declare
   waiting int;
 begin
   if held.ord is null then
-    raise exception 'operation % has no ordering key: it blocks nothing', p_operation_id using errcode = 'OB409';
+    raise exception 'operation % has no ordering key: it blocks nothing', p_operation_id using errcode = 'OB409',
+      hint = 'What an operation waits for says: outbox why ' || p_operation_id;
   end if;
   update outbox.pending p set passed = true where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
   perform outbox.record_act('unblock', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);

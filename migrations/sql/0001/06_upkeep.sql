@@ -57,7 +57,8 @@ declare
   waiting int;
 begin
   if held.ord is null then
-    raise exception 'operation % has no ordering key: it blocks nothing', p_operation_id using errcode = 'OB409';
+    raise exception 'operation % has no ordering key: it blocks nothing', p_operation_id using errcode = 'OB409',
+      hint = 'What an operation waits for says: outbox why ' || p_operation_id;
   end if;
   update outbox.pending p set passed = true where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
   perform outbox.record_act('unblock', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);
@@ -195,7 +196,8 @@ begin
   if not found then
     raise exception 'no operation % of tenant %', p_operation_id, p_tenant_id using errcode = 'OB404', hint = 'See: outbox list';
   elsif not exists (select from outbox.outcome o where o.seq = the_seq) then
-    raise exception 'operation % has not ended: it may need its arguments', p_operation_id using errcode = 'OB409';
+    raise exception 'operation % has not ended: it may need its arguments', p_operation_id using errcode = 'OB409',
+      hint = 'Wait for its end, or end it: outbox why ' || p_operation_id;
   end if;
   perform set_config('outbox.act', 'redact', true);
   update outbox.intent i set arguments = null, body = null, content_type = null, redacted_at = outbox.now()
@@ -292,7 +294,8 @@ begin
   horizon := (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + life.feed_offset)::text::xid8;
   if p_after <> '' then
     if said is null then
-      raise exception 'this is not a cursor of a feed' using errcode = 'OB400', hint = 'Give the cursor of a row as it was told.';
+      raise exception 'this is not a cursor of a feed' using errcode = 'OB400',
+        hint = 'Give the cursor of an end as it was told (outbox feed --json), or none.';
     end if;
     told := said[3] || '.' || said[4];
     if said[1] || '.' || said[2] || '.' = mine then
