@@ -4,7 +4,8 @@ Receivers, tools and contract versions as the database holds them: the only plac
 `apply` writes what a file says (`apply.py`), `read_registry` reads what is there (`read.py`).
 """
 
-from outbox.registry.apply import Change, Report, apply, apply_file, derived
+from outbox.registry.apply import Change, Report, apply, apply_file
+from outbox.registry.derived import derived
 from outbox.registry.read import ReceiverEntry, Registry, ToolEntry, Wirings, read_registry
 
 # The files of statements (outbox/sql) that a store needs in order to read the registry, and to write it.
