@@ -49,6 +49,8 @@ def late_columns(items: Sequence[Finished], *, bare: bool = False) -> Columns:
     """Return the parameters of `witness_late`."""
     found = _attempts(items) | _receipts(items)
     found |= {"kinds": [_kind(one) for one in items], "notes": [_note(one) for one in items]}
+    # Also the name that a receiver gives to work which it has accepted: whoever asks it will be asked for that.
+    found["external_ids"] = [getattr(one.outcome, "external_id", None) for one in items]
     found |= {name: values for name, values in _answers(items).items() if name != "peers"}
     if bare:
         found["notes"] = [type(one.outcome).__name__ for one in items]  # decisions read it (fragments.sql)

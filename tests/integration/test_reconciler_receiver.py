@@ -19,8 +19,9 @@ from outbox.store import Store
 from reconciler.act import Done
 from reconciler.service import open_for_reading
 from tests.support.attempts import RecordingGate
-from tests.support.doubts import reconciler_on, register
+from tests.support.doubts import NOT_FOUND, Records, reconciler_on, register
 from tests.support.postgres import Database
+from tests.support.relays import relay_on
 from tests.support.stage import Clock, Holder, Row, Stage
 from tests.support.warehouse import READ_TOKEN, SETTLE_SECONDS, WRITE_TOKEN, Warehouse, warehouse
 
@@ -222,3 +223,50 @@ def _begun(sender: Sender) -> Row:
     seq = sender.stage.put("op", "stock.set", resource="item-1")
     (begun,) = sender.holder.begin_these(seq)
     return begun
+
+
+async def test_work_that_was_accepted_with_an_answer_is_found_by_our_reference_when_it_is_done(
+    database: Database, receiver: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relay, receiver and reconciler as they are: an acceptance is no receipt, and what is not there yet no absence."""
+    monkeypatch.setenv("WAREHOUSE_TOKEN", WRITE_TOKEN)
+    monkeypatch.setenv("WAREHOUSE_READ_TOKEN", READ_TOKEN)
+    config = receiver.configuration()
+    config["tools"]["payment.make"]["contract"] |= {
+        "acceptance": "async",
+        "answers": [{"status": [201], "means": "accepted", "external_id": "/id"}],
+    }
+    await register(database, Configuration.model_validate(config))
+    clock = Clock(database)
+    with Stage(database) as stage:
+        seq = stage.put("op", "payment.make", resource="item-1")
+        async with Store(database.dsn, "registry") as store:
+            served = (await read_registry(store)).receivers["warehouse"].config
+        sending = open_receiver("warehouse", served)
+        async with relay_on(database, sending) as relay:
+            await relay.rounds()
+        await sending.aclose()
+        assert (stage.state(seq), stage.pending(seq)["cause"], stage.doubt(seq)["accepted"]) == (
+            "unknown",
+            "accepted",
+            True,
+        )
+        with receiver.ledger() as ledger:
+            (effect,) = ledger.effects()
+        (kept,) = stage.rows("select excerpt, status from outbox.attempt where seq = %s", seq)
+        assert kept["status"] == 201
+        assert effect.receipt in kept["excerpt"], "the name that it gave to the work"
+
+        # As long as it is not shown, that proves nothing, however much later.
+        hidden = Records(NOT_FOUND)
+        for _ in range(3):
+            clock.advance(60 * SETTLE_SECONDS)
+            async with reconciler_on(database, hidden) as reconciler:
+                (done,) = await reconciler.sweep.run_once()
+            assert done in {Done.LATER, Done.PERSON}
+            assert stage.state(seq) == "unknown"
+        clock.advance(86_400)
+        assert await swept(stage) is Done.SUCCEEDED
+        outcome = stage.outcome(seq)
+        assert (outcome["cause"], outcome["external_id"]) == ("confirmed", effect.receipt)
+    assert receiver.writes() == ["201"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from outbox.outcome import NO_ANSWER, Ambiguous, Answer, NotSent, Outcome, Receipt, Refused, Throttled
+from outbox.outcome import NO_ANSWER, Accepted, Ambiguous, Answer, NotSent, Outcome, Receipt, Refused, Throttled
 from outbox.receivers import Attempt
 from outbox.receivers.scripted import ScriptedReceiver, lost_answer
 from tests.support.doubts import register
@@ -144,8 +144,9 @@ def lose_the_lane(stage: Stage) -> None:
         (NotSent(reason="refused"), "not_sent", None),
         (Refused(answer=Answer(404, "no")), "late_answer", None),
         (Ambiguous(reason="reset"), "late_answer", None),
+        (Accepted(answer=Answer(202, "queued"), external_id="job-1"), "late_answer", "job-1"),
     ],
-    ids=["receipt", "not sent", "refused", "ambiguous"],
+    ids=["receipt", "not sent", "refused", "ambiguous", "accepted"],
 )
 async def test_an_answer_under_a_lost_lease_is_evidence_and_a_counted_write(
     stage: Stage, outcome: Outcome, kind: str, external_id: str | None
