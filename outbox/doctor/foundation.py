@@ -55,6 +55,11 @@ def _repair_of(part: Row) -> str:
 async def server(patient: Patient) -> list[Finding]:
     """Whether the server keeps what it commits, and cleans up behind itself."""
     (row,) = await patient.store.dicts("doctor_instance")
+    return judge_server(row)
+
+
+def judge_server(row: Row) -> list[Finding]:
+    """Judge the server by its settings."""
     found = []
     if row["standby"]:
         found.append(problem("server", "it is a standby: nothing can be written", "name the primary in database.dsn"))

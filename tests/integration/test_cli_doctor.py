@@ -1,14 +1,17 @@
 """The doctor on a real database: each illness brought about, found, and healed by what it says."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from outbox.cli.doctor import EXIT_PROBLEM
 from outbox.doctor import CHECKS
-from tests.support.desk import BLIND, KEYED, Desk
+from tests.support.desk import ASKING, BLIND, KEYED, Desk
+from tests.support.eventually import eventually
 from tests.support.postgres import Database
 from tests.support.stage import Stage
 
@@ -76,6 +79,86 @@ def test_a_broken_index_and_a_trigger_that_is_off_are_problems_and_their_remedie
     for item in items:
         desk.stage.admin.execute(item["advice"].partition(";")[0].removeprefix("in psql: ").encode())
     assert found(desk) == []
+
+
+@pytest.mark.parametrize(
+    ("shift", "level", "advice"), [(-1, "problem", "outbox migrate"), (1, "warning", "install the release")]
+)
+def test_a_schema_of_another_version_is_told_with_what_to_run(desk: Desk, shift: int, level: str, advice: str) -> None:
+    live(desk)
+    desk.stage.rows("update outbox.instance set schema_version = schema_version + %s", shift)
+    (item,) = examine(desk)
+    assert (item["level"], item["check"], advice in item["advice"]) == (level, "schema", True)
+
+
+def test_a_database_that_another_server_has_written_is_told_until_a_daemon_has_come(desk: Desk) -> None:
+    live(desk)
+    desk.stage.rows("update outbox.instance set system_identifier = 1")
+    (item,) = examine(desk)
+    assert (item["level"], item["check"], "start a daemon" in item["advice"]) == ("warning", "schema", True)
+    desk.stage.rows("select outbox.enter_era((pg_control_system()).system_identifier, outbox.timeline())")
+    assert found(desk) == []
+
+
+def test_a_constraint_that_was_never_checked_is_a_problem_with_its_remedy(desk: Desk) -> None:
+    live(desk)
+    desk.stage.rows("alter table outbox.doubt add constraint reads_are_few check (reads < 1000000) not valid")
+    (item,) = examine(desk)
+    assert (item["level"], item["check"], "reads_are_few" in item["found"]) == ("problem", "schema", True)
+    desk.stage.admin.execute(item["advice"].removeprefix("in psql: ").encode())
+    assert found(desk) == []
+
+
+def test_a_role_that_may_not_enter_is_a_problem_until_the_grants_are_renewed(desk: Desk) -> None:
+    live(desk)
+    desk.stage.rows("revoke usage on schema outbox from outbox_reconciler")
+    (item,) = examine(desk)
+    assert (item["level"], item["check"], "outbox_reconciler" in item["found"]) == ("problem", "roles", True)
+    assert "outbox migrate" in item["advice"]
+    assert desk.run("migrate").code == 0
+    assert found(desk) == []
+
+
+def test_a_host_whose_clock_is_wrong_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    live(desk)
+    right = time.time
+    monkeypatch.setattr("outbox.doctor.foundation.time.time", lambda: right() + 3_600)
+    (item,) = examine(desk)
+    assert (item["level"], item["check"], "60 min ahead" in item["found"]) == ("warning", "clock", True)
+
+
+def test_a_busy_table_that_is_mostly_dead_is_told_and_healed_by_what_is_advised(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live(desk)
+    monkeypatch.setattr("outbox.doctor.storage.DEAD_ROWS_MIN", 50)
+    admin = desk.stage.admin
+    admin.execute("alter table outbox.member set (autovacuum_enabled = off)")
+    admin.execute(
+        "insert into outbox.member (member_id, kind, host, pid, version, seen_at)"
+        " select gen_random_uuid(), 'relay', 'h', n, '1', '-infinity' from generate_series(1, 200) n"
+    )
+    assert found(desk) == []
+    admin.execute("delete from outbox.member where host = 'h'")
+    admin.execute("select pg_stat_force_next_flush()")
+    eventually(lambda: found(desk) == [("warning", "bloat")])
+    (item,) = examine(desk)
+    assert "member has 200 dead rows" in item["found"]
+    admin.execute(item["advice"].partition("in psql: ")[2].encode())
+    admin.execute("select pg_stat_force_next_flush()")
+    eventually(lambda: found(desk) == [])
+
+
+def test_tools_without_a_key_are_named_while_a_standby_is_fed_that_no_commit_waits_for(desk: Desk) -> None:
+    live(desk)
+    # A connection that streams the log, as that of a standby.
+    with psycopg.connect(desk.database.dsn, replication="database", autocommit=True):
+        (item,) = examine(desk)
+        assert (item["level"], item["check"]) == ("problem", "replication")
+        assert f"{ASKING}, {BLIND}" in item["found"]
+        assert KEYED not in item["found"]
+        assert "synchronous_standby_names" in item["advice"]
+    eventually(lambda: found(desk) == [])
 
 
 def test_a_role_whose_settings_were_changed_is_a_problem_however_they_were_changed(desk: Desk) -> None:

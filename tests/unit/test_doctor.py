@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outbox.doctor import Finding, Level
-from outbox.doctor.foundation import judge_clock, judge_role, judge_version
+from outbox.doctor.foundation import judge_clock, judge_role, judge_server, judge_version
 from outbox.doctor.storage import judge_holder, judge_replication, judge_table
 from outbox.doctor.work import judge_daemons, judge_doubts
 from outbox.schema import SCHEMA_VERSION
@@ -62,6 +62,29 @@ def test_a_role_that_promises_cannot_rest_on_is_a_problem_with_a_remedy(change: 
 
 def test_a_role_that_cannot_log_in_is_a_warning() -> None:
     assert levels(role(logs_in=False)) == [Level.WARNING]
+
+
+KEEPING = {"standby": False, "fsync": "on", "full_page_writes": "on", "autovacuum": "on", "track_counts": "on"}
+
+
+def test_a_server_that_keeps_what_it_commits_and_cleans_up_is_fine() -> None:
+    assert levels(judge_server(KEEPING)) == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        ({"standby": True}, "name the primary"),
+        ({"fsync": "off"}, "set fsync = on"),
+        ({"full_page_writes": "off"}, "set full_page_writes = on"),
+        ({"autovacuum": "off"}, "turn autovacuum"),
+        ({"track_counts": "off"}, "turn autovacuum and track_counts on"),
+    ],
+    ids=str,
+)
+def test_a_server_that_does_not_is_a_problem_with_what_to_set(change: dict[str, Any], advice: str) -> None:
+    (finding,) = judge_server(KEEPING | change)
+    assert (finding.level, advice in (finding.advice or "")) == (Level.PROBLEM, True)
 
 
 def test_an_old_schema_is_a_problem_and_a_newer_one_a_warning() -> None:
