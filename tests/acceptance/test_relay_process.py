@@ -1,5 +1,6 @@
 """Relays as real processes: how they start, stop, sleep, wake and die, judged by the receiver's ledger."""
 
+import os
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -143,6 +144,36 @@ def test_a_grace_time_that_is_over_is_like_a_second_signal(home: House) -> None:
     eventually(lambda: requests(home) == 1)
     assert terminate(relay) == 0
     assert (home.stage.state(seq), home.stage.pending(seq)["cause"]) == ("unknown", "shutdown")
+
+
+@pytest.mark.parametrize("kind", ["relay", "reconciler"])
+def test_asked_twice_it_ends_within_a_bound_also_while_its_database_does_not_answer(home: House, kind: str) -> None:
+    """Not one that refuses connections: one that takes what it is sent and says nothing."""
+    (seq,) = home.put(MAIL)
+    home.receiver.break_next(Fault.HANG, "mail")
+    program = home.start_and_wait(kind, grace="1h")
+    if kind == "relay":
+        eventually(lambda: requests(home) == 1)
+    serving = [
+        row["pid"]
+        for row in home.stage.rows("select pid from pg_stat_activity where application_name = %s", f"outbox {kind}")
+    ]
+    assert serving
+    try:
+        for pid in serving:
+            os.kill(pid, signal.SIGSTOP)
+        program.signal(signal.SIGTERM)
+        eventually(lambda: reported(program, "daemon_stopping"))
+        program.signal(signal.SIGTERM)
+        assert exit_code(program) in ({1} if kind == "relay" else {0, 1})
+        assert "Traceback" not in program.log.read_text()
+    finally:
+        for pid in serving:
+            os.kill(pid, signal.SIGCONT)
+    if kind == "relay":
+        home.start()
+        eventually(lambda: home.stage.state(seq) == "unknown", 30, claim="whoever takes the lane finds it in doubt")
+        assert len(home.receiver.writes()) == 1
 
 
 @pytest.mark.slow
