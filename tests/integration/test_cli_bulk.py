@@ -1,5 +1,7 @@
 """The same act on many operations: selected as it says, bounded, refused one by one, and done once."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from outbox.cli import main
 from tests.support.desk import ASKING, BLIND, KEYED, Desk
 from tests.support.eventually import eventually
 from tests.support.postgres import Database
@@ -63,6 +66,45 @@ def test_operations_are_selected_by_tool_cause_receiver_tenant_and_age(desk: Des
     assert done(bulk(desk, *look, "--receiver", "warehouse", "--tenant", "globex"), "would") == ["another"]
     assert done(bulk(desk, *look, "--tool", KEYED, "--cause", "shutdown"), "would") == []
     assert done(bulk(desk, *look, "--tool", BLIND, "--older-than", "1h", "--cause", "timeout"), "would") == ["old"]
+
+
+def waiting(desk: Desk, name: str, tool: str, cause: str) -> None:
+    """Put an operation that all three kinds of act could be meant for, were it not for its state."""
+    desk.unknown(f"{name}-unknown", tool, answer={"causes": cause})
+    seq = desk.executing(f"{name}-authorized", tool)
+    desk.holder.withdraw(seq, 1, delays=50_000.0, causes=cause)
+
+
+@pytest.mark.parametrize(
+    ("act", "state"),
+    [(("retry",), None), (("cancel",), "authorized"), (("resolve", "--succeeded", "--evidence", "x"), "unknown")],
+    ids=["retry", "cancel", "resolve"],
+)
+def test_each_act_selects_by_each_option_and_a_dry_run_changes_nothing(
+    desk: Desk, act: tuple[str, ...], state: str | None
+) -> None:
+    waiting(desk, "old", KEYED, "timeout")
+    desk.clock.advance(3_700)
+    waiting(desk, "blind", BLIND, "timeout")
+    waiting(desk, "other", KEYED, "ambiguous")
+    history = desk.stage.everything()
+
+    def selected(*options: str) -> set[str]:
+        report = bulk(desk, *act, *options, "--dry-run")
+        return {item["operation_id"] for item in report["items"]}
+
+    def of(*names: str) -> set[str]:
+        states = [state] if state else ["unknown", "authorized"]
+        return {f"{name}-{one}" for name in names for one in states}
+
+    assert selected("--all") == of("old", "blind", "other")
+    assert selected("--tool", BLIND) == of("blind")
+    assert selected("--cause", "timeout") == of("old", "blind")
+    assert selected("--older-than", "1h") == of("old")
+    assert selected("--cause", "timeout", "--tool", KEYED, "--receiver", "warehouse") == of("old")
+    assert selected("--all", "--tenant", "globex") == set()
+    assert len(selected("--all", "--max", "1")) == 1
+    assert desk.stage.everything() == history
 
 
 @pytest.mark.parametrize("act", [("retry",), ("cancel",), ("resolve", "--no-effect", "--evidence", "x")])
@@ -160,6 +202,52 @@ def test_running_twice_acts_once(desk: Desk) -> None:
     acts = desk.stage.rows("select from outbox.audit")
     assert bulk(desk, "retry", "--all", "--yes")["items"] == []
     assert desk.stage.rows("select from outbox.audit") == acts
+
+
+def test_stating_twice_what_happened_to_many_is_one_statement_about_each(desk: Desk) -> None:
+    for name in ("a", "b"):
+        desk.unknown(name, BLIND)
+    say = ("resolve", "--tool", BLIND, "--succeeded", *SAY)
+    assert bulk(desk, *say)["done"] == 2
+    history = desk.stage.everything()
+    assert bulk(desk, *say)["items"] == []
+    assert desk.stage.everything() == history
+
+
+def test_two_who_do_the_same_at_once_do_it_once(desk: Desk) -> None:
+    """Each end is written once, whoever comes first; the other one is told that it has ended, or finds nothing."""
+    names = [f"op-{number}" for number in range(60)]
+    for name in names:
+        desk.put(name)
+    command = [sys.executable, "-m", "outbox", "--config", str(desk.run.config), "cancel", "--all", "--yes", "--json"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as one,
+        subprocess.Popen(command, stdout=subprocess.PIPE) as two,
+    ):
+        reports = [json.loads(process.communicate(timeout=60)[0]) for process in (one, two)]
+    assert sorted(done(reports[0]) + done(reports[1])) == sorted(names)
+    assert desk.stage.value("select count(*) from outbox.outcome where cause = 'cancelled'") == len(names)
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is_and_elsewhere_none(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        desk.put(f"op-{number}")
+    assert desk.run("cancel", "--all", "--max", "1", "--yes").err == ""
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    with contextlib.redirect_stderr(shown), contextlib.redirect_stdout(io.StringIO()):
+        assert main(["--config", str(desk.run.config), "cancel", "--all", "--yes"]) == 0
+    assert "cancel" in shown.getvalue()
+    assert "2/2" in shown.getvalue()
+
+
+class Terminal(io.StringIO):
+    """Standard error of somebody who looks."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def test_what_was_attempted_since_a_run_began_is_not_selected_by_its_repetition(desk: Desk) -> None:
