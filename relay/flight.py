@@ -68,6 +68,7 @@ class Flight:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._caught_up = False
+        self._broken_off = False
         self._seconds = _SECONDS_GUESSED
 
     @property
@@ -97,8 +98,10 @@ class Flight:
             self._memory.attempts -= 1
 
     def add(self, bound: Bound) -> None:
-        """Start it as soon as a slot is free."""
+        """Start it as soon as a slot is free. What was on its way here when all was broken off does not start."""
         self._waiting.append(bound)
+        if self._broken_off:
+            self.dismiss(stopped(sent=False))
         self.pump()
 
     def pump(self) -> None:
@@ -116,6 +119,7 @@ class Flight:
 
     def break_off(self) -> None:
         """End everything, at once: what has been sent is unknown, what has not is known not to have been."""
+        self._broken_off = True
         self.dismiss(stopped(sent=False))
         for worker in list(self._workers):
             self._cancel(worker)

@@ -9,6 +9,7 @@ import pytest
 
 from outbox.outcome import Ambiguous, Outcome
 from outbox.receivers import Attempt
+from outbox.receivers.scripted import ScriptedReceiver
 from relay.recorder import Recorder
 from tests.support.doubts import register
 from tests.support.eventually import eventually_async
@@ -48,6 +49,35 @@ async def test_attempts_whose_begin_was_on_its_way_when_the_lane_was_closed_are_
                 await eventually_async(begun)
         states = stage.rows("select state::text, count(*) as n from outbox.operation group by 1")
         assert states == [{"state": "succeeded", "n": 3}]
+
+
+async def test_attempts_whose_begin_was_on_its_way_when_all_was_broken_off_are_not_made(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for an end at once gets no further effect; and that nothing was sent is known."""
+    await register(database, registry(KEYED))
+    receiver = ScriptedReceiver()
+    with Stage(database) as stage:
+        put_many(stage, 3)
+        async with relay_on(database, receiver) as running:
+            ask = running.store.dicts
+
+            async def asked(name: str, /, **parameters: Any) -> list[dict[str, Any]]:
+                rows = await ask(name, **parameters)
+                if name == "begin_range" and any(row["seq"] for row in rows):
+                    running.stopping.ask("first")
+                    running.stopping.ask("second")
+                    for lane in running.relay.lanes:
+                        lane.close()
+                        lane.flight.break_off()
+                return rows
+
+            monkeypatch.setattr(running.store, "dicts", asked)
+            async with running.running() as task:
+                assert await task, "everything is recorded"
+        assert receiver.attempts == []
+        states = stage.rows("select state::text, cause, not_sent, count(*) as n from outbox.pending group by 1, 2, 3")
+        assert states == [{"state": "authorized", "cause": "shutdown", "not_sent": 1, "n": 3}]
 
 
 class Deaf(Held):
