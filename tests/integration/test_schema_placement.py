@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from psycopg import sql as composing
 
 from outbox.digest import intent_digest
-from tests.support.stage import KEYED, REPEATABLE, Clock, Connection, Holder, Row, Stage
+from tests.support.stage import KEYED, REPEATABLE, Clock, Connection, Holder, Row, Stage, insert_intent
 
 COLUMNS = [
     "tenant_id",
@@ -508,3 +508,46 @@ def test_a_takeover_silences_the_bell_of_the_one_before(belfry: tuple[Stage, lis
         stage.holder(holder.lane).taken()
     many_rows(stage.as_role("writer"), intents())
     assert heard(listener) == []
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        "delete from outbox.tool where name = 'stock.set'",
+        "update outbox.tool set receiver_id = {other} where name = 'stock.set'",
+    ],
+    ids=["removed", "moved"],
+)
+def test_an_old_snapshot_does_not_place_an_operation_where_its_tool_was(
+    stage: Stage, level: LiteralString, act: LiteralString
+) -> None:
+    """Nobody would look for it there, or two relays would: it is told to run again."""
+    stage.register()
+    other = stage.register("stock.count", "second")
+    writer = stage.session("writer")
+    writer.execute(f"begin isolation level {level}")
+    writer.execute("select outbox.get_operation('acme', 'op')")
+    stage.as_role("operator").execute(composing.SQL(act).format(other=composing.Literal(other)))
+    intent = {"resource": None, "expected_version": None, "arguments": "{}", "principal_id": "svc"}
+    identity = {"tenant_id": "acme", "operation_id": "op", "tool": "stock.set"}
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        writer.execute(insert_intent(intent), intent | identity)
+    writer.execute("rollback")
+    assert stage.value("select count(*) from outbox.pending") == 0
+
+
+def test_a_purge_and_a_move_at_once_wait_for_each_other_in_one_order(stage: Stage) -> None:
+    """Each takes the lock on intents first, so neither holds what the other waits for."""
+    stage.register()
+    other = stage.register("stock.count", "second")
+    purging, moving = stage.session("operator"), stage.session("operator")
+    purging.execute("begin")
+    purging.execute("select outbox.purge(0, 100, outbox.now(), 10, 'eve')")
+    moved = stage.start(
+        lambda: moving.execute("update outbox.tool set receiver_id = %s where name = 'stock.set'", [other])
+    )
+    stage.wait_until_blocked(moving, by=purging)
+    purging.execute("select outbox.purge(0, 100, outbox.now(), 10, 'eve')")
+    purging.execute("commit")
+    moved.result(timeout=15)

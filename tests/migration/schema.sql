@@ -255,7 +255,7 @@ begin
   update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, database_oid = outbox.database_oid(), era = era + 1,
     era_seq = coalesce((select max(i.seq) from outbox.intent i), 0);
   perform outbox.keep_feed_order();
-  perform setval('outbox.last_purge', 0); -- of another life: a restored cluster may count from before it
+  perform setval('outbox.must_be_seen', 0); -- of another life: a restored cluster may count from before it
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
   return true;
@@ -532,6 +532,14 @@ CREATE FUNCTION outbox.ordering_hash(tenant_id text, key text) RETURNS bigint
 CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (((CASE WHEN (tenant_lanes IS NULL) THEN outbox.ordering_hash(tenant_id, key) ELSE hashtextextended(tenant_id, (1 + ((outbox.ordering_hash(tenant_id, key) & '9223372036854775807'::bigint) % (tenant_lanes)::bigint))) END & '9223372036854775807'::bigint) % (lanes)::bigint))::integer;
+CREATE FUNCTION outbox.must_be_seen() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform pg_advisory_xact_lock(hashtextextended('outbox.must_be_seen', 0));
+  perform setval('outbox.must_be_seen', pg_current_xact_id()::text::bigint);
+end $$;
 CREATE FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -591,10 +599,11 @@ CREATE FUNCTION outbox.place() RETURNS trigger
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  -- Above READ COMMITTED the snapshot may be older than a purge: its tombstones are invisible, and an old id would have a second effect.
+  -- Above READ COMMITTED the snapshot may be older than a purge, whose tombstones are invisible: an old id would have a second effect. Or
+  -- than the move of a tool: its operation would lie where nobody looks for it.
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
-     and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.last_purge s), pg_current_snapshot()) then
-    raise exception 'operations were purged since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
+     and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.must_be_seen s), pg_current_snapshot()) then
+    raise exception 'operations were purged, or a tool was moved, since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
   end if;
   insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select coalesce(t.receiver_id, outbox.refuse_tool(n.tool)),
@@ -635,9 +644,8 @@ begin
     raise exception 'a batch has one row at least' using errcode = 'OB400';
   end if;
   perform set_config('outbox.act', 'purge', true);
-  -- One after the other: outbox.place() asks whether its snapshot sees the latest purge, and has to see every one before it then.
-  perform pg_advisory_xact_lock(hashtextextended('outbox.purge', 0));
-  perform setval('outbox.last_purge', pg_current_xact_id()::text::bigint);
+  lock table outbox.intent in row exclusive mode; -- as hold_writers() does: first this lock, then that one
+  perform outbox.must_be_seen();
   select coalesce(array_agg(v.seq) filter (where v.verdict = 'purge'), '{}'),
          count(*) filter (where v.verdict in ('unsettled', 'contradicted')), case when count(*) = p_limit then max(v.seq) end
     into gone, kept, passed from outbox.purgeable(p_after, p_upto, least(p_before, outbox.now()), p_limit) v;
@@ -825,6 +833,7 @@ CREATE FUNCTION outbox.refuse_displacement() RETURNS trigger
     AS $$
 begin
   perform outbox.hold_writers();
+  perform outbox.must_be_seen();
   if exists (select from outbox.pending p join outbox.intent i on i.seq = p.seq where p.receiver_id = old.receiver_id and i.tool = old.name) then
     raise exception 'tool % has open operations', old.name using errcode = 'OB409', hint = 'See: outbox list --tool ' || old.name;
   end if;
@@ -1545,12 +1554,6 @@ CREATE TABLE outbox.lane (
     bell text
 )
 WITH (fillfactor='50');
-CREATE SEQUENCE outbox.last_purge
-    START WITH 0
-    INCREMENT BY 1
-    MINVALUE 0
-    NO MAXVALUE
-    CACHE 1;
 CREATE TABLE outbox.member (
     member_id uuid NOT NULL,
     kind text NOT NULL,
@@ -1565,6 +1568,12 @@ CREATE TABLE outbox.member (
     CONSTRAINT member_kind_check CHECK ((kind = ANY (ARRAY['relay'::text, 'reconciler'::text])))
 )
 WITH (fillfactor='50');
+CREATE SEQUENCE outbox.must_be_seen
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
 CREATE TABLE outbox.receiver (
     receiver_id integer NOT NULL,
     name text NOT NULL,
@@ -1930,6 +1939,7 @@ GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, te
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.must_be_seen() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_relay;

@@ -12,8 +12,15 @@ create function outbox.lane_of(lanes int, tenant_id text, key text, tenant_lanes
     else hashtextextended(tenant_id, 1 + (outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % tenant_lanes) end
     & 9223372036854775807) % lanes)::int;
 
--- The transaction of the latest purge. A sequence, since it is read as it is now, whatever the snapshot of the reader.
-create sequence outbox.last_purge minvalue 0 start 0;
+-- The latest transaction that every placement must see: a purge (its tombstones), or the move or removal of a tool (where its operations
+-- lie). A sequence, since it is read as it is now, whatever the snapshot of the reader.
+create sequence outbox.must_be_seen minvalue 0 start 0;
+-- One after the other: who sees the latest has to see every one before it.
+create function outbox.must_be_seen() returns void language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  perform pg_advisory_xact_lock(hashtextextended('outbox.must_be_seen', 0));
+  perform setval('outbox.must_be_seen', pg_current_xact_id()::text::bigint);
+end $$;
 
 -- Why an intent cannot be placed. Called in the midst of the statement below, which so needs no second look at what it has placed.
 create function outbox.refuse_tool(tool text) returns int language plpgsql immutable as $$
@@ -30,10 +37,11 @@ end $$;
 -- Statement trigger with a transition table: right for one row, many rows, COPY, MERGE and ON CONFLICT alike.
 create function outbox.place() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  -- Above READ COMMITTED the snapshot may be older than a purge: its tombstones are invisible, and an old id would have a second effect.
+  -- Above READ COMMITTED the snapshot may be older than a purge, whose tombstones are invisible: an old id would have a second effect. Or
+  -- than the move of a tool: its operation would lie where nobody looks for it.
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
-     and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.last_purge s), pg_current_snapshot()) then
-    raise exception 'operations were purged since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
+     and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.must_be_seen s), pg_current_snapshot()) then
+    raise exception 'operations were purged, or a tool was moved, since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
   end if;
   insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select coalesce(t.receiver_id, outbox.refuse_tool(n.tool)),
@@ -246,6 +254,7 @@ create function outbox.refuse_displacement() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform outbox.hold_writers();
+  perform outbox.must_be_seen();
   if exists (select from outbox.pending p join outbox.intent i on i.seq = p.seq where p.receiver_id = old.receiver_id and i.tool = old.name) then
     raise exception 'tool % has open operations', old.name using errcode = 'OB409', hint = 'See: outbox list --tool ' || old.name;
   end if;

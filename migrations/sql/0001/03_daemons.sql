@@ -136,7 +136,7 @@ begin
   update outbox.instance set system_identifier = p_system_identifier, timeline = p_timeline, database_oid = outbox.database_oid(), era = era + 1,
     era_seq = coalesce((select max(i.seq) from outbox.intent i), 0);
   perform outbox.keep_feed_order();
-  perform setval('outbox.last_purge', 0); -- of another life: a restored cluster may count from before it
+  perform setval('outbox.must_be_seen', 0); -- of another life: a restored cluster may count from before it
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
     expires_at = '-infinity', idle = false, bell = null;
   return true;

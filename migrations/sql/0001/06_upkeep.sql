@@ -135,9 +135,8 @@ begin
     raise exception 'a batch has one row at least' using errcode = 'OB400';
   end if;
   perform set_config('outbox.act', 'purge', true);
-  -- One after the other: outbox.place() asks whether its snapshot sees the latest purge, and has to see every one before it then.
-  perform pg_advisory_xact_lock(hashtextextended('outbox.purge', 0));
-  perform setval('outbox.last_purge', pg_current_xact_id()::text::bigint);
+  lock table outbox.intent in row exclusive mode; -- as hold_writers() does: first this lock, then that one
+  perform outbox.must_be_seen();
   select coalesce(array_agg(v.seq) filter (where v.verdict = 'purge'), '{}'),
          count(*) filter (where v.verdict in ('unsettled', 'contradicted')), case when count(*) = p_limit then max(v.seq) end
     into gone, kept, passed from outbox.purgeable(p_after, p_upto, least(p_before, outbox.now()), p_limit) v;
