@@ -31,7 +31,6 @@ MEASURES: dict[str, tuple[bool, Measure]] = {
     "http": (False, calls.http),
     "http_two": (False, calls.two_processes),
     "latency": (True, calls.latency),
-    "memory": (False, drain.memory),
     "reconciler": (False, calls.reconciler),
     "fairness": (False, fairness.fairness),
 }

@@ -2,22 +2,29 @@
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
 
 import psycopg
+from psycopg.rows import dict_row
 
 from benchmarks import peers
-from benchmarks.house import Cost, House, Place
+from benchmarks.house import Cost, House
 from benchmarks.measure import Result, Scale, in_turns, ratio
+from outbox.arrays import literals
+from outbox.sql import load
 
 UNIT = "operations/s"
+LANES, BATCH = 4, 500
 
 
-def drained(house: House, number: int, *, backlog: int = 0, relays: int = 1, receiver: str = "") -> Cost:
+def drained(house: House, number: int, *, relays: int = 1, receiver: str = "", payload_bytes: int = 1000) -> Cost:
     """Enqueue, and drain so many of them."""
     with house.database() as place:
         place.apply(receiver)
-        place.enqueue(max(number, backlog))
+        place.enqueue(number, payload_bytes=payload_bytes)
         return place.drain(number, relays)
 
 
@@ -87,82 +94,147 @@ select d.seq, 'executing', 'succeeded', d.attempt, d.fence, gen_random_uuid(), d
 """
 
 
-def _bare(place: Place, number: int) -> float:
-    with psycopg.connect(place.database.dsn, autocommit=True) as connection:
-        connection.execute("set enable_hashjoin = off")
-        connection.execute("set enable_mergejoin = off")
-        done, started, after = 0, time.monotonic(), dict.fromkeys(range(4), 0)
-        while done < number:
-            for lane in after:
-                rows = connection.execute(BARE_BEGIN, {"lane": lane, "after": after[lane]}).fetchall()
-                if not rows:
-                    continue
-                seqs = [row[0] for row in rows]
-                after[lane] = max(seqs)
-                connection.execute(BARE_FINISH, {"lane": lane, "seqs": seqs})
-                done += len(seqs)
-        return done / (time.monotonic() - started)
+def _bare(connection: psycopg.Connection[dict[str, Any]]) -> Callable[[int], int]:
+    after = dict.fromkeys(range(LANES), 0)
+
+    def step(lane: int) -> int:
+        seqs = [row["seq"] for row in connection.execute(BARE_BEGIN, {"lane": lane, "after": after[lane]})]
+        if seqs:
+            after[lane] = max(seqs)
+            connection.execute(BARE_FINISH, {"lane": lane, "seqs": seqs})
+        return len(seqs)
+
+    return step
 
 
-def bare(house: House, number: int) -> float:
-    """The loop over both statements, in the same tables."""
+def _checked(connection: psycopg.Connection[dict[str, Any]]) -> Callable[[int], int]:
+    """The statements of a relay, as it sends them: lane, fence, permission, window, order, pauses, and all columns."""
+    statements = load("relay")
+    after, held = dict.fromkeys(range(LANES), 0), {}
+    for lane in after:
+        own = {"receiver_id": 1, "lane": lane, "owner": uuid4()}
+        take = {**own, "member_id": uuid4(), "ttl_seconds": timedelta(hours=1).total_seconds()}
+        (taken,) = connection.execute(statements["take_lane"], take)
+        held[lane] = {**own, "fence": taken["fence"]}
+
+    def step(lane: int) -> int:
+        where = {"after": after[lane], "upto": 2**62, "frontier": True, "batch_max": BATCH, "resends": True}
+        rows = connection.execute(statements["begin_range"], {**held[lane], **where, "receiver": "bench"}).fetchall()
+        begun = [row for row in rows if row["seq"] is not None]
+        if begun:
+            after[lane] = begun[-1]["seq"]
+            connection.execute(statements["end_operations"], literals(held[lane] | _receipts(begun)))
+        return len(begun)
+
+    return step
+
+
+def _receipts(begun: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The answers that BARE_FINISH writes, to attempts that were begun."""
+    none: list[Any] = [None] * len(begun)
+    return {
+        "seqs": [row["seq"] for row in begun],
+        "attempts": [row["attempt"] for row in begun],
+        "states": ["succeeded"] * len(begun),
+        "causes": none,
+        "for_alls": [False] * len(begun),
+        "sent_keys": [uuid4() for _ in begun],
+        "wire_digests": none,
+        "statuses": [200] * len(begun),
+        "excerpts": none,
+        "request_ids": none,
+        "peers": none,
+        "receipts": ['{"at":1764500000.1234}'] * len(begun),
+        "external_ids": [f"r-{row['seq']:09}" for row in begun],
+    }
+
+
+def statements(
+    house: House, number: int, loop: Callable[[psycopg.Connection[dict[str, Any]]], Callable[[int], int]]
+) -> float:
+    """One connection that begins and finishes one lane after the other until all is done."""
     with house.database() as place:
         place.apply()
         place.enqueue(number)
-        return _bare(place, number)
+        with psycopg.connect(place.database.dsn, autocommit=True, row_factory=dict_row) as connection:
+            connection.execute("set enable_hashjoin = off")
+            connection.execute("set enable_mergejoin = off")
+            step = loop(connection)
+            done, started = 0, time.monotonic()
+            while done < number:
+                done += sum(map(step, range(LANES)))
+            return done / (time.monotonic() - started)
 
 
 def checks(house: House, scale: Scale) -> Iterator[Result]:
-    """What every check, the attempt itself, its receipt and Python cost on top of two statements."""
+    """What every check costs in SQL, and what the attempt itself, its receipt and Python cost on top of that."""
     number = scale.of(40_000)
-    ours, theirs = in_turns(scale.rounds, lambda: drained(house, number).rate, lambda: bare(house, number))
-    yield ratio("drain with every check, 1 process", "bare SQL begin + finish, 1 connection", UNIT, ours, theirs, 0.8)
+    checked, relay, bare = in_turns(
+        scale.rounds,
+        lambda: statements(house, number, _checked),
+        lambda: drained(house, number).rate,
+        lambda: statements(house, number, _bare),
+    )
+    against = "bare SQL begin + finish, 1 connection"
+    yield ratio("the statements with every check, 1 connection", against, UNIT, checked, bare, 0.8)
+    yield ratio("a relay, 1 process", against, UNIT, relay, bare, 0.8, "with attempts, digests, receipts, in Python")
 
 
 def backlog(house: House, scale: Scale) -> Iterator[Result]:
-    """Does a long queue cost more than a short one?"""
-    number, large = scale.of(10_000), scale.of(300_000, full=5_000_000)
-    ours, theirs = in_turns(
-        scale.rounds,
-        lambda: drained(house, number, backlog=large).rate,
-        lambda: drained(house, number, backlog=number).rate,
+    """Does a long queue cost more than a short one, in time or in memory?"""
+    number, waiting = scale.of(30_000), 0
+    with house.database() as place:
+        place.apply()
+        for size in (scale.of(300_000, full=1_000_000), *([5_000_000] if scale.full else [])):
+            place.enqueue(size - waiting, payload_bytes=200)
+            waiting = size
+            long, short = [], []
+            for _ in range(scale.rounds):
+                long.append(place.drain(number))
+                short.append(drained(house, number, payload_bytes=200))
+            rates = [[cost.rate for cost in costs] for costs in (long, short)]
+            yield ratio(f"drain at a backlog of {size:,}", f"of {number:,}", UNIT, rates[0], rates[1], 0.9)
+            for name, costs in ((f"{size:,}", long), (f"{number:,}", short)):
+                yield _memory(name, [cost.memory_mb for cost in costs])
+
+
+def _memory(backlog: str, samples: list[float]) -> Result:
+    middle = statistics.median(samples)
+    return Result(
+        measure=f"memory of a relay, backlog of {backlog}",
+        against="-",
+        ours=middle,
+        unit="MB",
+        value=middle,
+        value_unit="MB",
+        goal=150.0,
+        sense="<=",
+        samples={"ours": samples},
     )
-    yield ratio(f"drain at a backlog of {large:,}", f"of {number:,}", UNIT, ours, theirs, 0.9)
 
 
 def snapshot(house: House, scale: Scale) -> Iterator[Result]:
     """A forgotten transaction keeps every dead row: does the queue walk over them again and again?"""
-    number = scale.of(60_000, full=1_000_000)
+    number = scale.of(100_000, full=1_000_000)
 
-    def held() -> float:
+    def held() -> Cost:
         with house.database() as place, psycopg.connect(place.database.dsn) as foreign:
             place.apply()
             place.enqueue(number)
             foreign.execute("set transaction isolation level repeatable read")
             foreign.execute("select count(*) from outbox.tool")
-            return place.drain(number).rate
+            return place.drain(number)
 
-    ours, theirs = in_turns(scale.rounds, held, lambda: drained(house, number).rate)
-    yield ratio("drain under a foreign snapshot", "without", UNIT, ours, theirs, 0.7)
+    under, without = [], []
+    for _ in range(scale.rounds):
+        under.append(held())
+        without.append(drained(house, number))
+    rates = [[cost.rate for cost in costs] for costs in (under, without)]
+    yield ratio("drain under a foreign snapshot", "without", UNIT, rates[0], rates[1], 0.7)
+    last, first = [cost.last_rate for cost in under], [cost.first_rate for cost in under]
+    yield ratio("the same: its last third", "its first third", UNIT, last, first, 0.9, "flat: it does not slow down")
+    queue = scale.of(60_000)
     first, second = in_turns(
-        scale.rounds, lambda: peers.skip_locked(house, number, held=True), lambda: peers.skip_locked(house, number)
+        scale.rounds, lambda: peers.skip_locked(house, queue, held=True), lambda: peers.skip_locked(house, queue)
     )
     yield ratio("a SKIP LOCKED queue under it", "without", UNIT, first, second, 0.0, "for comparison, not ours")
-
-
-def memory(house: House, scale: Scale) -> Iterator[Result]:
-    """What a relay holds does not depend on what waits."""
-    number = scale.of(10_000)
-    for size in (number, scale.of(300_000, full=1_000_000)):
-        cost = drained(house, number, backlog=size)
-        yield Result(
-            measure="memory of a relay",
-            against=f"backlog of {size:,}",
-            ours=cost.memory_mb,
-            unit="MB",
-            value=cost.memory_mb,
-            value_unit="MB",
-            goal=150.0,
-            sense="<=",
-            samples={"ours": [cost.memory_mb]},
-        )

@@ -42,9 +42,13 @@ class Cost:
     wal_bytes: float
     statements_per_500: float
     memory_mb: float
+    first_rate: float
+    """Operations per second in the first third."""
+    last_rate: float
 
     @property
     def rate(self) -> float:
+        """Operations per second."""
         return self.operations / self.seconds
 
 
@@ -177,23 +181,31 @@ in_flight_bound = "10s"
                 process.wait(60)
 
     def drain(self, number: int, relays: int = 1) -> Cost:
-        """Let relays end so many operations, and say what the part after the start-up cost."""
+        """Let relays end so many operations more, and say what the part after the start-up cost."""
+        old = self._ended()
         with self.daemons("relay", relays) as processes:
-            self._wait(lambda: self._ended() > 0, processes)
-            before, at, begun = self._look(processes), time.monotonic(), self._ended()
-            self._wait(lambda: self._ended() >= number, processes)
-            seconds, after, ended = time.monotonic() - at, self._look(processes), self._ended()
+            self._wait(lambda: self._ended() > old, processes)
+            before, progress = self._look(processes), [(time.monotonic(), self._ended())]
+
+            def reached() -> bool:
+                progress.append((time.monotonic(), self._ended()))
+                return progress[-1][1] >= old + number
+
+            self._wait(reached, processes)
+            after = self._look(processes)
             memory = max(_status_kb(process.pid, "VmHWM") for process in processes) / 1024
-        done = ended - begun
+        done = progress[-1][1] - progress[0][1]
         spent = {name: after[name] - before[name] for name in before}
         return Cost(
             operations=done,
-            seconds=seconds,
+            seconds=progress[-1][0] - progress[0][0],
             relay_us=1e6 * spent["relay"] / done,
             server_us=1e6 * spent["server"] / done,
             wal_bytes=spent["wal"] / done,
             statements_per_500=500 * spent["commits"] / done,
             memory_mb=memory,
+            first_rate=_rate(progress, 0, 1 / 3),
+            last_rate=_rate(progress, 2 / 3, 1),
         )
 
     def _ended(self) -> int:
@@ -219,6 +231,14 @@ in_flight_bound = "10s"
                 self.value("select xact_commit from pg_stat_database where datname = current_database()") - self._asked
             ),
         }
+
+
+def _rate(progress: list[tuple[float, int]], begin: float, end: float) -> float:
+    """Operations per second in a part of what was seen, by the nearest looks."""
+    whole = progress[-1][1] - progress[0][1]
+    marks = [min(progress, key=lambda seen: abs(seen[1] - progress[0][1] - part * whole)) for part in (begin, end)]
+    (since, old), (until, new) = marks
+    return (new - old) / max(until - since, 1e-6)
 
 
 def cpu_seconds(pid: int) -> float:
