@@ -1,5 +1,6 @@
 """Templates such as `/stock/{resource}`: names in braces and nothing else. A brace that means itself is doubled."""
 
+import functools
 from collections.abc import Callable, Mapping
 from string import Formatter
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 _FORMATTER: Final = Formatter()
 
 
+@functools.lru_cache(maxsize=4_096)
 def parse(template: str) -> tuple[tuple[str, str | None], ...]:
     """
     Split into pairs of literal text and the variable that follows it (None at the end).

@@ -85,11 +85,18 @@ def check(host: str, addresses: list[str], *, allow_private: bool) -> None:
 
 def check_literal(host: str, *, allow_private: bool) -> None:
     """Raise UnsafeTarget for a host that is itself an address, and not an allowed one: it is resolved by nobody."""
+    address = host.strip("[]")
+    if _is_address(address):
+        check(host, [address], allow_private=allow_private)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _is_address(host: str) -> bool:
     try:
-        ip_address(host.strip("[]"))
+        ip_address(host)
     except ValueError:
-        return
-    check(host, [host.strip("[]")], allow_private=allow_private)
+        return False
+    return True
 
 
 def check_peer(host: str, transport: asyncio.Transport, *, allow_private: bool) -> None:
