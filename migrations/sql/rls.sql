@@ -40,10 +40,10 @@ begin
     hint = 'One transaction, one tenant.';
 end $$;
 
--- Whose an operation is, for the policies of tables that have no tenant_id.
+-- Whose an operation is, for the policies of tables that have no tenant_id. Whoever reads those may ask: of others' he is told nothing.
 create or replace function outbox.tenant_of(p_seq bigint) returns text
   language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-  select i.tenant_id from outbox.intent i where i.seq = p_seq $$;
+  select i.tenant_id from outbox.intent i where i.seq = p_seq and i.tenant_id = nullif(current_setting('outbox.tenant', true), '') $$;
 
 grant usage, create on schema outbox to outbox_definer;
 grant all on all tables in schema outbox to outbox_definer;

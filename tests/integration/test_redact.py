@@ -126,3 +126,18 @@ def test_nothing_is_redacted_unless_somebody_says_so(desk: Desk, seq: int) -> No
     assert desk.run.refused("redact", "op", "--reason", "x", code=2)
     assert desk.run.refused("redact", "op", "--yes", code=2)
     assert SECRET in everything_as_text(desk)
+
+
+@pytest.mark.parametrize("receipt", ["redacted, Jane", "redacted, sha256 Jane", f"redacted, sha256 {'0' * 64} Jane"])
+def test_an_answer_that_looks_redacted_is_redacted_all_the_same_and_only_once(
+    desk: Desk, seq: int, receipt: str
+) -> None:
+    desk.stage.rows("set session_replication_role = replica")
+    desk.stage.rows("update outbox.outcome set receipt = %s where seq = %s", receipt, seq)
+    desk.stage.rows("set session_replication_role = origin")
+    desk.stage.witness(seq, "late_answer", attempt=1, fence=desk.holder.fence, receipt=receipt)
+    desk.run.json(*REDACT)
+    assert SECRET not in everything_as_text(desk)
+    left = desk.stage.outcome(seq)["receipt"]
+    desk.run.json(*REDACT)
+    assert desk.stage.outcome(seq)["receipt"] == left

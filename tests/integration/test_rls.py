@@ -276,6 +276,15 @@ def test_a_condition_of_the_readers_own_sees_no_foreign_row(busy: Database) -> N
     assert set(noticed) == {"saw acme"}
 
 
+@pytest.mark.parametrize("role", ["writer", "approver", "viewer"])
+def test_nobody_is_told_whose_another_operation_is(database: Database, role: Role) -> None:
+    mine, theirs = put(database, ACME, "op"), put(database, GLOBEX, "op")
+    with database.connect(role, autocommit=False) as connection:
+        act_for(connection, "acme")
+        rows = connection.execute("select outbox.tenant_of(s) from unnest(%s::bigint[]) s", [[mine, theirs]]).fetchall()
+    assert rows == [("acme",), (None,)]
+
+
 def test_an_approver_decides_for_the_tenant_that_he_acts_for(busy: Database) -> None:
     approve = (
         "select outbox.approve(tenant_id, operation_id, digest, 'eve', null, null)"

@@ -780,17 +780,15 @@ begin
   perform set_config('outbox.act', 'redact', true);
   update outbox.intent i set arguments = null, body = null, content_type = null, redacted_at = outbox.now()
     where i.seq = the_seq and i.redacted_at is null;
-  update outbox.outcome o set receipt = outbox.redacted(o.receipt), excerpt = null where o.seq = the_seq and o.receipt not like 'redacted, %';
-  update outbox.outcome o set excerpt = null where o.seq = the_seq;
+  update outbox.outcome o set receipt = outbox.redacted(o.receipt), excerpt = null where o.seq = the_seq;
   update outbox.attempt a set excerpt = null where a.seq = the_seq;
-  update outbox.evidence e set receipt = case when e.receipt like 'redacted, %' then e.receipt else outbox.redacted(e.receipt) end,
-    excerpt = null, note = null where e.seq = the_seq;
+  update outbox.evidence e set receipt = outbox.redacted(e.receipt), excerpt = null, note = null where e.seq = the_seq;
   perform set_config('outbox.act', '', true);
   perform outbox.record_act('redact', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);
 end $$;
 CREATE FUNCTION outbox.redacted(v text) RETURNS text
     LANGUAGE sql IMMUTABLE
-    AS $$ select 'redacted, sha256 ' || encode(sha256(convert_to(v, 'UTF8')), 'hex') $$;
+    AS $_$ select case when v ~ '^redacted, sha256 [0-9a-f]{64}$' then v else 'redacted, sha256 ' || encode(sha256(convert_to(v, 'UTF8')), 'hex') end $_$;
 CREATE FUNCTION outbox.redecide(p_limit integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'

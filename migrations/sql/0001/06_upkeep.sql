@@ -182,8 +182,9 @@ begin
   return forgotten;
 end $$;
 
+-- What was redacted stays as it is. By its whole form: a receiver may begin an answer with any word.
 create function outbox.redacted(v text) returns text language sql immutable
-  as $$ select 'redacted, sha256 ' || encode(sha256(convert_to(v, 'UTF8')), 'hex') $$;
+  as $$ select case when v ~ '^redacted, sha256 [0-9a-f]{64}$' then v else 'redacted, sha256 ' || encode(sha256(convert_to(v, 'UTF8')), 'hex') end $$;
 
 -- Remove what may be personal from a terminal operation: arguments, receipts, excerpts, notes. Digests stay.
 create function outbox.redact(p_tenant_id text, p_operation_id text, p_by text, p_reason text) returns void
@@ -201,11 +202,9 @@ begin
   perform set_config('outbox.act', 'redact', true);
   update outbox.intent i set arguments = null, body = null, content_type = null, redacted_at = outbox.now()
     where i.seq = the_seq and i.redacted_at is null;
-  update outbox.outcome o set receipt = outbox.redacted(o.receipt), excerpt = null where o.seq = the_seq and o.receipt not like 'redacted, %';
-  update outbox.outcome o set excerpt = null where o.seq = the_seq;
+  update outbox.outcome o set receipt = outbox.redacted(o.receipt), excerpt = null where o.seq = the_seq;
   update outbox.attempt a set excerpt = null where a.seq = the_seq;
-  update outbox.evidence e set receipt = case when e.receipt like 'redacted, %' then e.receipt else outbox.redacted(e.receipt) end,
-    excerpt = null, note = null where e.seq = the_seq;
+  update outbox.evidence e set receipt = outbox.redacted(e.receipt), excerpt = null, note = null where e.seq = the_seq;
   perform set_config('outbox.act', '', true);
   perform outbox.record_act('redact', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);
 end $$;
