@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from outbox.errors import NotFound
-from outbox.settings.problems import did_you_mean
+from outbox.settings.problems import did_you_mean, nobody_has
 from outbox.states import Cause
 from outbox.store import Store
 
@@ -56,4 +56,4 @@ async def check_names(store: Store, *, tool: str | None = None, receiver: str | 
             continue
         known = [row["name"] for row in await store.dicts(statement)]
         if name not in known:
-            raise NotFound(f"There is no {kind} {name!r}{did_you_mean(name, known)}.", hint="See: outbox contracts")
+            raise NotFound(nobody_has(kind, name, known), hint="See: outbox contracts")

@@ -39,7 +39,7 @@ def list_command(session: Session, *, limit: int, cursor: str | None, since: str
         "before": number_of(cursor),
         "limit": limit + 1,
     }
-    rows = session.run(_list(session, parameters))
+    rows, now = session.run(_list(session, parameters))
     items = [{name: row[name] for name in row if name != "seq"} for row in rows[:limit]]
     following = str(rows[limit - 1]["seq"]) if len(rows) > limit else None
     columns = (
@@ -53,10 +53,10 @@ def list_command(session: Session, *, limit: int, cursor: str | None, since: str
         "created_at",
         "external_id",
     )
-    print_page(session, columns, items, following, empty="No operations.")
+    print_page(session, columns, items, following, empty="No operations.", now=now)
 
 
-async def _list(session: Session, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+async def _list(session: Session, parameters: dict[str, Any]) -> tuple[list[dict[str, Any]], datetime]:
     # What is open is found in what is open, however long the history is; an end, and an external id, in the history.
     state = parameters["state"]
     is_open = state is not None and State(state) not in TERMINAL and parameters["external_id"] is None
@@ -66,9 +66,10 @@ async def _list(session: Session, parameters: dict[str, Any]) -> list[dict[str, 
     if since is not None:
         date_of(since, "--since", datetime.now(UTC))  # what is wrong is said before anything is connected
     async with session.store(*STATEMENTS) as store:
+        now = await store.value("database_clock")
         if since is not None:
-            parameters["since"] = date_of(since, "--since", await store.value("database_clock"))
+            parameters["since"] = date_of(since, "--since", now)
         rows = await store.dicts("list_open" if is_open else "list_operations", **parameters)
         if not rows:
             await check_names(store, tool=parameters["tool"], receiver=parameters["receiver"])
-        return rows
+        return rows, now

@@ -82,8 +82,14 @@ def exact(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def write_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> None:
-    """Print rows: a table on a terminal, else a header and lines whose cells are separated by tabs."""
+def write_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str, now: datetime | None = None
+) -> None:
+    """
+    Print rows: a table on a terminal, else a header and lines whose cells are separated by tabs.
+
+    In a table dates are as far from `now` as they are: from the database's clock, where it was asked.
+    """
     if not sys.stdout.isatty():
         for row in (columns, *rows):
             sys.stdout.write("\t".join(map(safe, row)) + "\n")
@@ -91,7 +97,7 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty:
     if not rows:
         say(empty)
         return
-    now = datetime.now(UTC)
+    now = now or datetime.now(UTC)
     said = [number for number in range(len(columns)) if any(row[number] not in (None, "") for row in rows)]
     cells = [[_cell(row[number], now) for number in said] for row in rows]
     _print_table([columns[number] for number in said], cells)

@@ -1,6 +1,7 @@
 """Lists: one page of items, and where the next one begins."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -14,13 +15,19 @@ NUMBER_MAX: Final = 2**63 - 1
 
 
 def print_page(
-    session: Session, columns: Sequence[str], items: Sequence[Mapping[str, Any]], following: str | None, *, empty: str
+    session: Session,
+    columns: Sequence[str],
+    items: Sequence[Mapping[str, Any]],
+    following: str | None,
+    *,
+    empty: str,
+    now: datetime | None = None,
 ) -> None:
-    """Print a page: with --json as `{"items": [...], "next": cursor}`."""
+    """Print a page: with --json as `{"items": [...], "next": cursor}`. `now`: what dates are told from, in a table."""
     if session.as_json:
         write_json({"items": items, "next": following})
         return
-    write_table(columns, [[item.get(name) for name in columns] for item in items], empty=empty)
+    write_table(columns, [[item.get(name) for name in columns] for item in items], empty=empty, now=now)
     if following is not None:
         click.echo(f"There are more: --cursor {following}", err=True)
 

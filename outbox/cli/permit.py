@@ -39,7 +39,8 @@ def approve_command(
 
     \b
     Example:
-      outbox approve order-17 --digest 9f86d081884c7d65(all 64 digits) --expires-in 1h --reason "within budget"
+      outbox show order-17           what you would permit, and its digest
+      outbox approve order-17 --digest "$DIGEST" --expires-in 1h --reason "within budget"
     """  # noqa: D301
     lasts = None if expires_in is None else span_of(expires_in, "--expires-in")
     wanted = _digest(digest)

@@ -12,7 +12,7 @@ from outbox.errors import ConfigError, NotFound, Refused, SchemaMismatch
 from outbox.inspect.words import span
 from outbox.os_user import os_user
 from outbox.settings import config_path
-from outbox.settings.problems import did_you_mean
+from outbox.settings.problems import nobody_has
 
 if TYPE_CHECKING:
     from outbox.contract import Wiring
@@ -225,7 +225,7 @@ def contracts_command(session: Session, tool: str | None, *, from_file: bool) ->
         items = [item for item in items if item["tool"] == tool]
         if not items:
             hint = "See: outbox contracts. To declare it: [tools] in outbox.toml, then outbox apply"
-            raise NotFound(f"There is no tool {tool!r}{did_you_mean(tool, known)}.", hint=hint)
+            raise NotFound(nobody_has("tool", tool, known), hint=hint)
     if session.as_json:
         write_json({"items": items, "next": None})
         return

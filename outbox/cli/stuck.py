@@ -51,17 +51,17 @@ def stuck_command(session: Session, *, everything: bool, limit: int, cursor: str
       outbox stuck --receiver warehouse --cause timeout
       outbox stuck --tenant shop --json
     """  # noqa: D301
-    items, following = session.run(_stuck(session, filters, everything=everything, limit=limit, cursor=cursor))
+    items, following, now = session.run(_stuck(session, filters, everything=everything, limit=limit, cursor=cursor))
     columns = (
         *("kind", "tenant_id", "operation_id", "tool", "state", "since", "step", "at", "operations", "why"),
         *("blocked_by", "blocks"),
     )
-    print_page(session, columns, items, following, empty="Nothing is stuck.")
+    print_page(session, columns, items, following, empty="Nothing is stuck.", now=now)
 
 
 async def _stuck(
     session: Session, filters: Filters, *, everything: bool, limit: int, cursor: str | None
-) -> tuple[list[dict[str, Any]], str | None]:
+) -> tuple[list[dict[str, Any]], str | None, datetime]:
     since, seq = _place(cursor)
     asked = {"tenant_id": session.tenant, **filters}
     async with session.store(*STATEMENTS) as store:
@@ -76,13 +76,14 @@ async def _stuck(
             after_seq=seq,
         )
         items = [] if cursor else [item async for item in _stuck_elsewhere(store, asked)]
-        if not rows and not items:
+        now = await store.value("database_clock")
+        if not rows and all(item["kind"] == "paused" for item in items):
             await check_names(store, tool=filters["tool"], receiver=filters["receiver"])
     following = None
     if len(rows) > limit:
         last = rows[limit - 1]
         following = f"{plain(last['since'])}_{last['seq']}"
-    return [*items, *map(_stuck_item, rows[:limit])], following
+    return [*items, *map(_stuck_item, rows[:limit])], following, now
 
 
 async def _stuck_elsewhere(store: Store, asked: Filters) -> AsyncIterator[dict[str, Any]]:
@@ -145,7 +146,7 @@ def _pause_item(row: Row) -> dict[str, Any]:
         "paused": f"{row['kind']} {row['name']}",
         "since": row["paused_at"],
         "why": f"{row['kind']} {row['name']} is paused: {row['reason']}",
-        "blocked_by": row["paused_by"],
+        "blocked_by": f"{row['paused_by']}: outbox resume {row['kind']} {row['name']} --reason TEXT",
     }
 
 
@@ -157,7 +158,10 @@ def _circuit_item(row: Row) -> dict[str, Any]:
         "step": "begin",
         "at": row["retry_at"],
         "why": f"receiver {row['receiver']} is left alone: {row['reason']}",
-        "blocked_by": f"it does not answer; {row['probes']} probes have failed",
+        "blocked_by": (
+            f"it does not answer, and {row['probes']} probes have failed. To try it now: outbox resume receiver"
+            f" {row['receiver']} --reason TEXT"
+        ),
     }
 
 

@@ -10,7 +10,7 @@ from outbox.cli.commands import act
 from outbox.cli.output import write_facts, write_json
 from outbox.cli.session import Session
 from outbox.errors import DatabaseUnavailable, InvalidIntent, NotPermitted, UnknownTool
-from outbox.settings.problems import did_you_mean
+from outbox.settings.problems import nobody_has
 from outbox.sqlstate import connection_hint
 
 # More than an intent may have; what is larger is refused before it is read whole.
@@ -63,7 +63,7 @@ def put_command(session: Session, *, principal: str, operation_id: str | None, *
             operation = writer.put(connection, intent)
     except UnknownTool as error:
         known = session.run(_tools(session))
-        raise UnknownTool(f"Unknown tool {intent.tool!r}{did_you_mean(intent.tool, known)}.", hint=error.hint) from None
+        raise UnknownTool(nobody_has("tool", intent.tool, known), hint=error.hint) from None
     except psycopg.OperationalError as error:
         first_line = str(error).strip().splitlines()[0]
         message = f"Cannot reach the database: {first_line}"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, assert_never
 
-from outbox.decide import Authorize, Look, Person, Reason, Reject, Resend, Succeed
+from outbox.decide import Authorize, Look, NoResend, Person, Reason, Reject, Resend, Succeed, no_resend
 from outbox.inspect.dossier import Dossier
 from outbox.inspect.unsent import unsent_cause, why_unsent
 from outbox.inspect.words import REASONS, clock, in_words
@@ -101,6 +101,22 @@ def _answer(dossier: Dossier) -> NextStep:
     return NextStep("answer", None, "an attempt has passed its deadline: whoever holds the lane makes it unknown")
 
 
+def _is_to_be_sent_again(dossier: Dossier) -> bool:
+    """A resend is planned, and nothing has come up that forbids it."""
+    if dossier.row["pending_step"] != "resend" or dossier.wiring is None:
+        return False
+    forbids = no_resend(dossier.facts, dossier.wiring, dossier.evidence, dossier.now, in_force=dossier.in_force)
+    return forbids in {None, NoResend.ATTEMPTS_SPENT}
+
+
+def _resend(dossier: Dossier, at: datetime | None) -> NextStep:
+    if (held := _held_back(dossier, "resend")) is not None:
+        return held
+    when = dossier.row["pending_at"] if dossier.row["pending_step"] == "resend" else at
+    held_up = f"; the last one did not leave: {_back_off(dossier)}" if unsent_cause(dossier.row) else ""
+    return NextStep("resend", when, f"the same request with the same key is safe{held_up}")
+
+
 def _in_doubt(dossier: Dossier) -> NextStep:
     decision, scheduled = dossier.decision, dossier.row["doubt_at"]
     match decision:
@@ -115,12 +131,10 @@ def _in_doubt(dossier: Dossier) -> NextStep:
                 "settle", scheduled, f"there was no effect, so it is tried anew: {in_words(decision.cause)}"
             )
         case Resend():
-            if (held := _held_back(dossier, "resend")) is not None:
-                return held
-            # What a daemon has written is what happens; the decision is what it would write now.
-            at = dossier.row["pending_at"] if dossier.row["pending_step"] == "resend" else decision.at
-            held_up = f"; the last one did not leave: {_back_off(dossier)}" if unsent_cause(dossier.row) else ""
-            return NextStep("resend", at, f"the same request with the same key is safe{held_up}")
+            return _resend(dossier, decision.at)
+        # What a daemon or a person has planned is what happens; the decision is what a daemon would plan now.
+        case Look() | Person() if _is_to_be_sent_again(dossier):
+            return _resend(dossier, dossier.row["pending_at"])
         case Look():
             return NextStep("look", scheduled or decision.at, "the receiver's own records are asked")
         case Person():

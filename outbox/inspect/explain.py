@@ -113,6 +113,7 @@ def _state(dossier: Dossier) -> str:
         case State.PROPOSED:
             return f"It is proposed, and nothing has been sent{because}."
         case State.AUTHORIZED:
+            because = "" if unsent_cause(row) else because  # which has a sentence of its own
             return f"It is authorized, and no attempt is unresolved: it hides no effect{because}."
         case State.EXECUTING:
             begun = f"attempt {row['attempt']} began at {clock(row['begun_at'])} under fence {row['fence']}"

@@ -155,6 +155,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f": did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}" if known else ""
 
 
+def nobody_has(what: str, name: str, known: Iterable[str]) -> str:
+    """A whole sentence about an unknown name."""
+    meant = did_you_mean(name, known)
+    return f"There is no {what} {name!r}{meant}{'' if meant.endswith('?') else '.'}"
+
+
 def _names(models: Sequence[type[BaseModel]]) -> list[str]:
     return [field.alias or name for model in models for name, field in model.model_fields.items()]
 

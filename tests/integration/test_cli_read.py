@@ -166,6 +166,17 @@ def test_why_says_what_is_known_what_is_not_and_what_may_happen_when(desk: Desk)
     assert any("ended or a person is asked" in line for line in why["next"])
 
 
+def test_why_names_the_resend_that_somebody_has_asked_for_and_not_the_look_that_would_come_without_it(
+    desk: Desk,
+) -> None:
+    desk.unknown("op")
+    assert desk.run.json("show", "op")["next"]["step"] == "look"
+    desk.run.json("retry", "op")
+    assert desk.run.json("show", "op")["next"]["step"] == stuck(desk, "--all")["op"]["step"] == "resend"
+    desk.run.json("revoke", "op", "--reason", "changed her mind")
+    assert desk.run.json("show", "op")["next"]["step"] == "look", "without a permission nothing is sent"
+
+
 def test_why_names_the_contract_its_source_and_the_clauses_that_decide(desk: Desk) -> None:
     desk.unknown("op")
     contract = desk.run.json("why", "op")["contract"]
@@ -369,7 +380,7 @@ def test_a_lane_with_work_that_nobody_holds_is_stuck(desk: Desk) -> None:
 def test_a_kill_switch_that_is_on_is_listed(desk: Desk) -> None:
     desk.database.rows("select outbox.pause_add('tool', %s, 'me', 'incident 7')", ASKING)
     item = stuck(desk)["paused"]
-    assert (item["paused"], item["blocked_by"]) == ("tool grant.add", "me")
+    assert (item["paused"], item["blocked_by"]) == ("tool grant.add", "me: outbox resume tool grant.add --reason TEXT")
 
 
 def test_the_oldest_is_first_and_pages_follow_each_other(desk: Desk) -> None:
@@ -493,8 +504,9 @@ def test_a_tool_or_a_receiver_that_nobody_knows_is_answered_with_what_was_meant(
     desk: Desk, command: tuple[str, ...], option: str
 ) -> None:
     known = {"--tool": KEYED, "--receiver": "warehouse"}[option]
+    desk.database.rows("select outbox.pause_add('tenant', 'globex', 'me', 'whatever is asked for')")
     error = desk.run.refused(*command, option, known[:-1], code=3)
-    assert f"did you mean {known!r}?" in error["message"]
+    assert error["message"].endswith(f"did you mean {known!r}?")
     assert "outbox contracts" in error["hint"]
     assert desk.run(*command, option, known).code == 0, "where there is nothing of a known one, that is no error"
 

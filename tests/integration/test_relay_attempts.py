@@ -76,6 +76,7 @@ async def test_a_receipt_ends_the_operation_with_all_that_is_known(stage: Stage)
         (KEYED, Refused(answer=ANSWER), ("rejected", "refused", None)),
         (KEYED, Refused(answer=ANSWER, cause=Cause.PRECONDITION_FAILED), ("rejected", "precondition_failed", None)),
         (KEYED, NotSent(reason="no route"), ("authorized", "not_sent", None)),
+        (KEYED, NotSent(reason="no route", cause=Cause.NO_CONNECTION), ("authorized", "no_connection", None)),
         (KEYED, Throttled(answer=ANSWER, retry_after_seconds=60), ("authorized", "throttled", None)),
         (KEYED, ReceiverFault(answer=ANSWER), ("authorized", "receiver_fault", None)),
         (KEYED, ReceiverFault(answer=ANSWER, forbidden=True), ("authorized", "forbidden", None)),

@@ -1,12 +1,17 @@
 """Whoever is refused is told what to do, and by which command: no error of the command line is without a hint."""
 
 import ast
+import inspect
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from outbox.cli import COMMANDS, cli
+from outbox.cli.session import Session
 from outbox.sqlstate import connection_hint
 from outbox.store import translate
 from tests.support.commands import CommandLine
@@ -126,3 +131,29 @@ def test_a_wrong_option_says_how_it_is_written_before_anything_is_connected(
     error = run.refused(*arguments, code=2)
     assert (error["code"], words in error["message"]) == ("usage", True), error
     assert "--help" in error["hint"]
+
+
+def examples(name: str) -> list[str]:
+    """The command lines under "Example" in the help of a command, without what is said beside them."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    text = inspect.cleandoc(command.help or "").partition("Example")[2].replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("outbox ")]
+    return [part for line in lines for part in re.split(r" {3,}|\s[|>]\s", line)[0].split(" && ")]
+
+
+@pytest.mark.parametrize("name", [name for section in COMMANDS.values() for name in section])
+def test_every_example_of_a_help_is_a_command_line_that_is_understood(name: str) -> None:
+    assert examples(name)
+    for example in examples(name):
+        words = shlex.split(example)[1:]
+        context = click.Context(cli, info_name="outbox", obj=Session())
+        while words[0].startswith("-"):
+            words = words[2:]
+        called = cli.get_command(context, words[0])
+        assert called is not None, example
+        parser = called.make_parser(click.Context(called, parent=context))
+        options, rest, _ = parser.parse_args(words[1:])
+        assert rest == [], example
+        required = {parameter.name for parameter in called.params if parameter.required}
+        assert required <= {given for given, value in options.items() if value is not None}, example

@@ -121,6 +121,27 @@ def test_the_phase_and_nothing_else_decides_whether_something_may_have_happened(
         assert "secret-token" not in outcome.reason
 
 
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [
+        (TooLate, Cause.TOO_LATE),
+        (SecretMissing, Cause.SECRET_MISSING),
+        (UnsafeTarget, Cause.UNSAFE_TARGET),
+        (client_exceptions.ClientConnectorDNSError, Cause.NO_CONNECTION),
+        (client_exceptions.ClientConnectorError, Cause.NO_CONNECTION),
+        (TimeoutError, Cause.NO_CONNECTION),
+        (ConnectionResetError, Cause.NO_CONNECTION),
+        (client_exceptions.ClientConnectorCertificateError, Cause.TLS_FAILED),
+        (client_exceptions.ClientConnectorSSLError, Cause.TLS_FAILED),
+        (client_exceptions.ServerFingerprintMismatch, Cause.TLS_FAILED),
+        (ssl.SSLError, Cause.TLS_FAILED),
+        (ValueError, Cause.NOT_SENT),
+    ],
+)
+def test_why_nothing_left_is_a_cause_that_an_operator_can_act_upon(kind: type[Exception], cause: Cause) -> None:
+    assert outcome_of(instance(kind), Phase.CONNECTING, "api.example.com").cause is cause
+
+
 def test_no_row_of_the_table_is_hidden_by_an_earlier_one() -> None:
     rows = list(TABLE)
     hidden = [later for place, later in enumerate(rows) if any(issubclass(later, earlier) for earlier in rows[:place])]
