@@ -24,7 +24,10 @@ async def serve(settings: Settings, receivers: Sequence[str], stopping: Stopping
         if own.metrics_port is not None:
             reconciler.meters.serve(own.metrics_port, own.metrics_host)
         emit("daemon_started", kind="reconciler")
-        await reconciler.run(stopping)
+        try:
+            await reconciler.run(stopping)
+        finally:
+            stopping.end_within()
     emit("daemon_stopped", kind="reconciler")
 
 

@@ -91,7 +91,10 @@ async def _run(settings: Settings, stopping: Stopping) -> bool:
         if shared.channel is not None and listening_dsn is not None:
             doorbell = Doorbell(store, shared.channel, listening_dsn, lambda: running.lanes, meters)
         emit("daemon_started", kind="relay", pid=member.pid, host=member.host, version=member.version)
-        clean = await running.run(stopping, doorbell)
+        try:
+            clean = await running.run(stopping, doorbell)
+        finally:
+            stopping.end_within()
         emit("daemon_stopped", kind="relay", pid=member.pid)
         return clean
 

@@ -90,19 +90,35 @@ class Crew:
             await asyncio.wait({own, failing}, return_when=asyncio.FIRST_COMPLETED)
             failures = self._errors[:1]
         finally:
-            # Somebody who is being cancelled may start one more.
-            while self._tasks and await cancelled(failing, *self._tasks):
-                pass
-            failing.cancel()
+            await _undisturbed(self._end(failing))
         for failure in failures:
             raise failure
         return own.result()
+
+    async def _end(self, failing: "asyncio.Task[bool]") -> None:
+        # Somebody who is being cancelled may start one more; and who has ended is crossed off in the loop's next turn.
+        while await cancelled(failing, *self._tasks):
+            await asyncio.sleep(0)
+            if not self._tasks:
+                return
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._errors.append(error)
             self._failed.set()
+
+
+async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+    """Do it to its end, which has a bound of its own, also while being cancelled: one crew may be part of another."""
+    task, disturbed = asyncio.create_task(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            disturbed = True
+    if disturbed:
+        raise asyncio.CancelledError
 
 
 class Stopping:
@@ -123,7 +139,7 @@ class Stopping:
         def signalled(name: str) -> None:
             if not self.at_once.is_set():
                 self.ask(name)
-                self._end_within(end_seconds_max + (0.0 if self.at_once.is_set() else grace_seconds))
+                self.end_within(end_seconds_max + (0.0 if self.at_once.is_set() else grace_seconds))
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, signalled, number.name)
@@ -135,17 +151,18 @@ class Stopping:
         self.requested.set()
         emit("daemon_stopping", signal=why, bound="at once" if self.at_once.is_set() else "grace")
 
-    def over(self) -> None:
-        """Everything has ended by itself."""
-        if self._last_resort is not None:
-            self._last_resort.cancel()
-
-    def _end_within(self, seconds: float) -> None:
+    def end_within(self, seconds: float = END_SECONDS_MAX) -> None:
+        """End this process after so long, whatever hangs, unless everything is `over` before."""
         self.over()
         # A thread, since the loop may be what hangs.
         self._last_resort = threading.Timer(seconds, _end_this_process)
         self._last_resort.daemon = True
         self._last_resort.start()
+
+    def over(self) -> None:
+        """Everything has ended by itself."""
+        if self._last_resort is not None:
+            self._last_resort.cancel()
 
 
 def _end_this_process() -> None:

@@ -165,12 +165,42 @@ async def test_the_first_failure_in_a_crew_ends_everybody_and_is_raised() -> Non
     assert beside.cancelled()
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_failure_and_an_end_at_the_same_moment_end_the_crew(turns: int) -> None:
+    """Whichever of the two the loop tells first."""
+
+    async def later(number: int) -> None:
+        for _ in range(number):
+            await asyncio.sleep(0)
+
+    async def failing_later() -> None:
+        await later(3)
+        await fail()
+
+    crew = Crew()
+    crew.start(failing_later())
+    crew.start(later(turns))
+    with pytest.raises(OSError, match="disk"):
+        await crew.during(swallowing(0))
+
+
 async def test_the_work_of_a_crew_may_fail_itself() -> None:
     crew = Crew()
     beside = crew.start(swallowing(1))
     with pytest.raises(OSError, match="disk"):
         await crew.during(fail())
     assert beside.cancelled()
+
+
+async def test_a_crew_within_a_crew_ends_whoever_swallows_many_cancellations() -> None:
+    """While the outer one cancels the inner one again and again, that one goes on ending its own."""
+    outer, inner = Crew(), Crew()
+    deep = inner.start(swallowing(6))
+    middle = outer.start(inner.during(swallowing(0)))
+    await settle()
+    assert await outer.during(asyncio.sleep(0, "done")) == "done"
+    assert deep.cancelled()
+    assert middle.cancelled()
 
 
 HANGS = """
