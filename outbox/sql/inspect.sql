@@ -162,29 +162,36 @@ where p.state = %(state)s::outbox.state
 order by p.seq desc limit %(limit)s
 
 -- name: stuck_operations
--- Doubts that a person must end, that are late, or whose resend does not leave; the oldest first.
-select v.tenant_id, v.operation_id, v.tool, v.receiver, v.state::text as state, v.cause, v.attempt, d.seq, d.since, d.settle_at, d.needs_person,
-  d.reason, d.step::text as step, case when isfinite(d.next_at) then d.next_at end as next_at, d.reads,
+-- Doubts that a person must end, that are late, or whose resend does not leave; the oldest first. Each row finds its others by their keys, one
+-- by one: without statistics (after every burst) a join in any other order would read all intents.
+with found as materialized (
+  select d.seq, d.receiver_id, d.tenant_id, d.tool, d.since, d.settle_at, d.needs_person, d.reason, d.step, d.next_at, d.reads,
+    p.state, p.cause, p.attempt, p.ord
+  from outbox.doubt d cross join lateral (
+    select q.state, q.cause, q.attempt, q.ord from outbox.pending q where q.receiver_id = d.receiver_id and q.lane = d.lane and q.seq = d.seq offset 0) p
+  where (%(everything)s or d.needs_person or d.next_at < outbox.now() - %(late_seconds)s * interval '1 second'
+      or (d.step = 'resend' and p.state = 'unknown' and p.cause = any(%(unsent)s::text[])
+          and d.since < outbox.now() - %(late_seconds)s * interval '1 second'))
+    and (%(tenant_id)s::text is null or d.tenant_id = %(tenant_id)s)
+    and (%(tool)s::text is null or d.tool = %(tool)s)
+    and (%(receiver)s::text is null or d.receiver_id = (select r.receiver_id from outbox.receiver r where r.name = %(receiver)s))
+    and (%(cause)s::text is null or p.cause = %(cause)s)
+    and (%(step)s::text is null or case when d.needs_person then 'person' else d.step::text end = %(step)s)
+    and (%(after_since)s::timestamptz is null or (d.since, d.seq) > (%(after_since)s, %(after_seq)s::bigint))
+  order by d.since, d.seq limit %(limit)s
+)
+select d.tenant_id, v.operation_id, d.tool, r.name as receiver, d.state::text as state, d.cause, d.attempt, d.seq, d.since, d.settle_at,
+  d.needs_person, d.reason, d.step::text as step, case when isfinite(d.next_at) then d.next_at end as next_at, d.reads,
   r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret,
   extract(epoch from outbox.now() - d.since)::float8 as age_seconds,
   case when isfinite(d.next_at) then greatest(extract(epoch from outbox.now() - d.next_at), 0) else 0 end::float8 as late_seconds,
-  (select count(*) from (select from outbox.pending b where b.receiver_id = d.receiver_id and b.ord = v.ord and b.seq > d.seq limit 1000) as x) as blocks,
+  (select count(*) from (select from outbox.pending b where b.receiver_id = d.receiver_id and b.ord = d.ord and b.seq > d.seq limit 1000) as x) as blocks,
   (select z.kind || ' ' || z.name from outbox.pause z where (z.kind = 'tool' and z.name = d.tool) or (z.kind = 'tenant' and z.name = d.tenant_id)
-     or (z.kind = 'receiver' and z.name = v.receiver) order by z.kind limit 1) as paused,
+     or (z.kind = 'receiver' and z.name = r.name) order by z.kind limit 1) as paused,
   case when r.circuit_opened_at is not null then r.name end as left_alone, r.circuit_reason
-from outbox.doubt d join outbox.receiver r on r.receiver_id = d.receiver_id
-join (select s.seq, s.tenant_id, s.operation_id, s.tool, s.receiver, s.state, s.cause, s.attempt, q.ord from outbox.operation s
-  left join outbox.pending q on q.receiver_id = s.receiver_id and q.lane = s.lane and q.seq = s.seq) v on v.seq = d.seq
-where (%(everything)s or d.needs_person or d.next_at < outbox.now() - %(late_seconds)s * interval '1 second'
-    or (d.step = 'resend' and v.state = 'unknown' and v.cause = any(%(unsent)s::text[])
-        and d.since < outbox.now() - %(late_seconds)s * interval '1 second'))
-  and (%(tenant_id)s::text is null or d.tenant_id = %(tenant_id)s)
-  and (%(tool)s::text is null or d.tool = %(tool)s)
-  and (%(receiver)s::text is null or r.name = %(receiver)s)
-  and (%(cause)s::text is null or v.cause = %(cause)s)
-  and (%(step)s::text is null or case when d.needs_person then 'person' else d.step::text end = %(step)s)
-  and (%(after_since)s::timestamptz is null or (d.since, d.seq) > (%(after_since)s, %(after_seq)s::bigint))
-order by d.since, d.seq limit %(limit)s
+from found d join outbox.receiver r on r.receiver_id = d.receiver_id
+cross join lateral (select o.operation_id from outbox.operation o where o.seq = d.seq offset 0) v
+order by d.since, d.seq
 
 -- name: stuck_unsent
 -- Operations that hide nothing, and whose latest attempt did not leave: of the oldest so many of each lane, by receiver, tool and cause.
@@ -197,7 +204,9 @@ select v.receiver, v.tool, v.cause, count(*) as operations, (array_agg(v.tenant_
 from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
 cross join lateral (select q.seq, q.state, q.cause from outbox.pending q
   where q.receiver_id = n.receiver_id and q.lane = n.lane order by q.seq limit %(looked_at_max)s) p
-join outbox.operation v on v.seq = p.seq
+cross join lateral (
+  select o.seq, o.tenant_id, o.operation_id, o.tool, o.receiver, o.cause, o.attempt, o.created_at, o.not_before, o.next_at
+  from outbox.operation o where o.seq = p.seq offset 0) v
 where p.state = 'authorized' and p.cause = any(%(unsent)s::text[])
   and greatest(v.created_at, v.not_before) < outbox.now() - %(late_seconds)s * interval '1 second'
   and (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)

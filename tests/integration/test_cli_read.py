@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from outbox import sql
 from outbox.states import State
 from tests.support.desk import ASKING, BLIND, KEYED, Desk
 from tests.support.postgres import Database
@@ -419,6 +420,43 @@ def test_operations_that_do_not_leave_are_stuck_with_the_reason_and_a_command(de
     assert "could not be reached (http://127.0.0.1:9000)" in first["why"]
     assert "outbox retry --receiver warehouse --cause no_connection" in first["blocked_by"]
     assert (blind["operations"], "receivers.warehouse.auth" in blind["why"]) == (1, True)
+
+
+def test_a_backlog_and_a_history_are_not_scanned_for_what_is_stuck(desk: Desk) -> None:
+    """Of each lane the oldest thousand are looked at, whatever statistics there are."""
+    desk.stage.rows(
+        """
+        insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)
+        select 'shop', 'op-' || n, %s, 'svc', '{}', outbox.intent_digest('shop', 'op-' || n, %s, null, null, '{}')
+        from generate_series(1, 20000) n
+        """,
+        KEYED,
+        KEYED,
+    )
+    desk.stage.rows(
+        "update outbox.pending set cause = 'no_connection', not_sent = 1, next_at = next_at + interval '1 h'"
+    )
+    desk.unknown("doubt", BLIND)
+    desk.clock.advance(120)
+    operator = desk.stage.as_role("operator")
+    nobody = dict.fromkeys(("tenant_id", "tool", "receiver", "cause"))
+    bounds = {"unsent": ["no_connection"], "late_seconds": 60.0, "looked_at_max": 1_000, "limit": 10}
+    first_page = {"everything": True, "step": None, "after_since": None, "after_seq": None}
+    for analyzed in (False, True):
+        if analyzed:
+            desk.stage.rows("vacuum analyze outbox.pending, outbox.intent, outbox.outcome")
+        with operator.transaction(force_rollback=True):
+            (row,) = operator.execute(sql.load("inspect")["stuck_unsent"], nobody | bounds).fetchall()
+            (doubt,) = operator.execute(
+                sql.load("inspect")["stuck_operations"], nobody | bounds | first_page
+            ).fetchall()
+            read = operator.execute(
+                "select sum(seq_tup_read)::int as scanned, sum(idx_tup_fetch)::int as fetched"
+                " from pg_stat_xact_user_tables where relname in ('intent', 'outcome', 'pending')"
+            ).fetchall()
+        assert (row["operations"], doubt["operation_id"]) == (1_000, "doubt")
+        assert read[0]["scanned"] == 0, analyzed
+        assert read[0]["fetched"] < 8_000, analyzed
 
 
 def test_why_says_why_an_operation_was_not_sent_and_what_to_do(desk: Desk) -> None:
