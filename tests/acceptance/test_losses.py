@@ -16,6 +16,7 @@ from outbox.demo.ledger import Request
 from tests.support.arena import Arena, Operation, arena, events
 from tests.support.kinds import configuration
 from tests.support.merchant import merchant
+from tests.support.once import made_once
 from tests.support.postgres import Cluster, Database
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("losses"), pytest.mark.timeout(180)]
@@ -53,6 +54,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(postgres: Cluster, template: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    made_once(tmp_path_factory, "losses")
     root = tmp_path_factory.mktemp("losses")
     with postgres.database(template) as database, merchant(root, **PLAN) as shop:
         # Leases that nobody loses, however slow this machine is: what is counted here is losses on the way.

@@ -14,6 +14,7 @@ from outbox.crashpoints import POINTS
 from tests.support.arena import arena
 from tests.support.crashes import CRASHES, operator_dies
 from tests.support.merchant import Merchant, merchant
+from tests.support.once import made_once
 from tests.support.postgres import Cluster, Database
 from tests.support.stage import empty
 
@@ -37,6 +38,7 @@ def runs(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Mapping[str, "Future[list[str]]"]]:
     """What came of each run that was asked for; they run in the background."""
+    made_once(tmp_path_factory, "killed")
     root = tmp_path_factory.mktemp("runs")
     wanted = [item.name[:-1].partition("[")[2] for item in request.session.items if item.path == request.path]
     with contextlib.ExitStack() as stack:

@@ -28,6 +28,7 @@ from tests.support.crashes import freeze_in_flight, lanes_of, lanes_pass_on
 from tests.support.eventually import eventually
 from tests.support.kinds import KINDS, document
 from tests.support.merchant import merchant
+from tests.support.once import made_once
 from tests.support.postgres import Cluster, Database
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("paused"), pytest.mark.timeout(240)]
@@ -184,6 +185,7 @@ def wake(sleepers: dict[str, Program], when: str) -> None:
 
 @pytest.fixture(scope="module")
 def story(postgres: Cluster, template: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    made_once(tmp_path_factory, "paused")
     root = tmp_path_factory.mktemp("paused")
     receivers = {pause.receiver: pause.kind for pause in PAUSES}
     with (
