@@ -27,6 +27,8 @@ from outbox.embedded import find_binaries
 from tests.support.eventually import eventually
 from tests.support.postgres import url
 
+pytestmark = pytest.mark.xdist_group("examples")  # one `outbox dev` for all of them
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 

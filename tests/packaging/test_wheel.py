@@ -11,7 +11,8 @@ import pytest
 from tests.architecture.sources import ROOT
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.timeout(300)  # pip downloads what is not in its cache
+# One environment for all of them. pip downloads what is not in its cache.
+pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
