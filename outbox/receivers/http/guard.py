@@ -21,6 +21,7 @@ _NEVER = tuple(
     for network in (
         "0.0.0.0/8",  # "this network": Linux connects 0.0.0.0 to itself
         "100.100.100.200/32",  # a cloud's metadata service, inside the carrier-grade NAT range
+        "168.63.129.16/32",  # a cloud's host agent, which gives out credentials; a public address anywhere else
         "169.254.0.0/16",  # link-local; the metadata service of most clouds
         "192.0.0.0/24",  # protocol assignments
         "192.0.2.0/24",  # documentation
