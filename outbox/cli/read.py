@@ -1,7 +1,7 @@
 """show, why: everything about one operation."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -23,6 +23,8 @@ from outbox.inspect import (
 from outbox.store import Store
 
 Row = Mapping[str, Any]
+# Of evidence against an end that was purged, so much is shown.
+CONTRADICTIONS_MAX: Final = 100
 
 
 @act("show")
@@ -116,4 +118,5 @@ async def _grave(store: Store, found: Found) -> Row:
             f"Operation {found.operation_id!r} has just been forgotten.",
             hint="Its tool keeps ids for as long as identity_retention says (docs/configuration.md). See: outbox list",
         )
-    return rows[0]
+    against = await store.dicts("read_contradictions", seq=found.seq, limit=CONTRADICTIONS_MAX)
+    return {**rows[0], "contradictions": against}

@@ -14,6 +14,9 @@ def tombstone(row: Row) -> dict[str, Any]:
     return {
         **{name: row[name] for name in names},
         "outcome": outcome,
+        "contradictions": [
+            {"evidence_id": item["evidence_id"], "what": item["what"]} for item in row["contradictions"]
+        ],
         "next": None,
         "purged": True,
         "purged_at": row["purged_at"],
@@ -28,6 +31,7 @@ def explain_tombstone(row: Row) -> Explanation:
             ended(row),
             f"It was purged at {clock(row['purged_at'])}. Its id and its end are kept, and its digest:",
             f"{row['digest'].hex()}.",
+            *(f"Since then there is {item['what']}: somebody must look." for item in row["contradictions"]),
         ),
         not_known=("What it was asked to do, and what the receiver answered: that was purged with it.",),
         next=(
