@@ -262,7 +262,11 @@ def translate(error: psycopg.Error) -> OutboxError:
         case "3F000" | "42P01" | "42883" | "42703" | "42704":
             return DatabaseError(message, hint="Is the schema there? Run: outbox migrate")
     if isinstance(error, pg.DataError | pg.IntegrityError):
-        return Unstorable(f"{type(error).__name__} ({error.sqlstate or 'refused by the driver'})", hint=hint)
+        what = error.diag.constraint_name or type(error).__name__
+        message = f"A value cannot be stored: {what} ({error.sqlstate or 'refused by the driver'})."
+        return Unstorable(
+            message, hint=hint or "It is too long or too large for its column, or has what that cannot hold."
+        )
     return DatabaseError(message, hint=hint or "See: outbox doctor")
 
 

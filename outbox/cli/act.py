@@ -9,6 +9,7 @@ from outbox.cli.bulk import BulkAct, Selection, act_in_bulk, one_or_many, select
 from outbox.cli.commands import act
 from outbox.cli.deeds import do, who
 from outbox.cli.session import Session
+from outbox.cli.texts import EXTERNAL_ID_BYTES_MAX, Kept
 from outbox.decide import statement_counts_from
 from outbox.errors import Refused
 from outbox.inspect import Dossier, how_it_ended, may_it_happen_twice
@@ -28,8 +29,14 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Say what it would
 @click.option("--succeeded", is_flag=True, help="The effect exists.")
 @click.option("--no-effect", is_flag=True, help="There was no effect, and none will be tried.")
 @click.option("--send-again", is_flag=True, help="With --no-effect: there was none, so try anew.")
-@click.option("--external-id", help="With --succeeded, of one operation: what the receiver calls it.")
-@click.option("--evidence", required=True, help="How you know: who looked where, and saw what. Kept for ever.")
+@click.option(
+    "--external-id",
+    type=Kept(EXTERNAL_ID_BYTES_MAX),
+    help="With --succeeded, of one operation: what the receiver calls it.",
+)
+@click.option(
+    "--evidence", type=Kept(), required=True, help="How you know: who looked where, and saw what. Kept for ever."
+)
 @click.option(
     "--attempt",
     type=click.IntRange(1, 2**31 - 1),
@@ -69,7 +76,6 @@ def resolve_command(
         (send_again and not no_effect, "--send-again goes with --no-effect."),
         (external_id is not None and (many or not succeeded), "--external-id goes with one operation and --succeeded."),
         (attempt is not None and many, "--attempt is the latest one of one operation."),
-        (not evidence.strip(), "--evidence says how you know: who looked where, and saw what."),
     ):
         if wrong:
             raise click.UsageError(complaint, click.get_current_context())

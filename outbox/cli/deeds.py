@@ -8,6 +8,7 @@ import click
 
 from outbox.cli.output import say, write_json
 from outbox.cli.session import Session
+from outbox.cli.texts import Kept
 from outbox.errors import Refused
 from outbox.inspect import STATEMENTS, Dossier, find, how_it_ended, read_dossier
 from outbox.os_user import os_user
@@ -73,4 +74,4 @@ def confirm(session: Session, question: str, *, yes: bool) -> None:
 
 
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask.")
-reason_option: Final = click.option("--reason", required=True, help="Why. Kept for ever, with your name.")
+reason_option: Final = click.option("--reason", type=Kept(), required=True, help="Why. Kept for ever, with your name.")

@@ -9,6 +9,7 @@ from outbox.cli.commands import act
 from outbox.cli.deeds import do, who
 from outbox.cli.output import exact
 from outbox.cli.session import Session
+from outbox.cli.texts import Kept
 from outbox.cli.times import span_of
 from outbox.errors import Refused
 from outbox.inspect import Dossier
@@ -28,7 +29,7 @@ SHOWN_BYTES_MAX: Final = 10_000
 @click.option(
     "--expires-in", help='How long the permission holds, such as "1h".  [default: as long as the intent says]'
 )
-@click.option("--reason", help="Why. Kept with the approval.")
+@click.option("--reason", type=Kept(), help="Why. Kept with the approval.")
 def approve_command(
     session: Session, operation_id: str, *, digest: str | None, expires_in: str | None, reason: str | None
 ) -> None:
@@ -63,7 +64,7 @@ def approve_command(
 
 @act("revoke")
 @click.argument("operation_id")
-@click.option("--reason", help="Why. Kept with the decision.")
+@click.option("--reason", type=Kept(), help="Why. Kept with the decision.")
 def revoke_command(session: Session, operation_id: str, *, reason: str | None) -> None:
     """
     Withdraw a permission.
