@@ -22,9 +22,9 @@ def doctor_command(session: Session, *, everything: bool, strict: bool) -> int:
     """
     Check everything that operations rest on, and say what to do about what is wrong.
 
-    Schema, server, roles, clocks, registry; whoever keeps dead rows; replication; daemons, lanes, pauses, receivers
-    that are left alone; doubts, windows that close, intents that were never placed. Changes nothing. Exit code 1: there
-    is a problem.
+    Schema, server, roles, clocks, registry; whoever keeps dead rows; replication; daemons, lanes, attempts that do not
+    leave, pauses, receivers that are left alone; doubts, windows that close, intents that were never placed. Changes
+    nothing. Exit code 1: there is a problem.
 
     \b
     Examples:

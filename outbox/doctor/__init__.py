@@ -26,6 +26,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     storage.replication,
     work.daemons,
     work.lanes,
+    work.sending,
     work.receivers,
     work.doubts,
     work.placement,

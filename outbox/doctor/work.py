@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from outbox.doctor.finding import Finding, Patient, ok, problem, warning
+from outbox.inspect.unsent import remedy, why_unsent
 from outbox.inspect.words import clock, span
+from outbox.states import UNSENT, Cause
 
 SEEN_WITHIN_SECONDS: Final = 30.0
 LATE_SECONDS: Final = 60.0
@@ -15,6 +17,9 @@ SHOWN_MAX: Final = 100
 COUNTED_MAX: Final = 1_000
 # A look through all intents takes a second per million; the newest are looked through by default.
 NEWEST: Final = 1_000_000
+
+# What keeps attempts from leaving until somebody does something.
+_STAYS: Final = frozenset({Cause.SECRET_MISSING, Cause.UNSAFE_TARGET, Cause.TLS_FAILED, Cause.CONTRACT_UNREADABLE})
 
 Row = Mapping[str, Any]
 
@@ -54,6 +59,27 @@ async def lanes(patient: Patient) -> list[Finding]:
         for row in rows
     ]
     return found or ok("lanes", "wherever work is due somebody holds the lane")
+
+
+async def sending(patient: Patient) -> list[Finding]:
+    """Whether attempts leave the relays' machines."""
+    rows = await patient.store.dicts(
+        "stuck_unsent",
+        **dict.fromkeys(("tenant_id", "tool", "receiver", "cause")),
+        unsent=sorted(UNSENT),
+        late_seconds=LATE_SECONDS,
+        looked_at_max=COUNTED_MAX,
+        limit=SHOWN_MAX,
+    )
+    return [judge_unsent(row) for row in rows] or ok("sending", "what begins leaves its relay")
+
+
+def judge_unsent(row: Row) -> Finding:
+    """Judge operations of one tool that do not leave for one cause: some causes pass by themselves."""
+    cause = Cause(row["cause"])
+    judge = problem if cause in _STAYS else warning
+    what = f"{row['operations']} operations of {row['tool']} wait: {why_unsent(cause, row)}"
+    return judge("sending", what, remedy(cause, row))
 
 
 async def receivers(patient: Patient) -> list[Finding]:

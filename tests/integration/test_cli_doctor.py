@@ -49,7 +49,7 @@ def test_a_healthy_outbox_has_no_findings_and_every_check_says_what_it_looked_at
     document = desk.run("doctor", "--json").json
     assert {item["check"] for item in document["items"]} >= {
         *("schema", "server", "roles", "clock", "registry", "xmin", "bloat", "replication"),
-        *("daemons", "lanes", "pauses", "doubts", "placement"),
+        *("daemons", "lanes", "sending", "pauses", "doubts", "placement"),
     }
     assert len(document["items"]) >= len(CHECKS)
     assert found(desk, "--all") == []
@@ -221,6 +221,26 @@ def test_without_daemons_work_that_is_due_is_a_problem(desk: Desk) -> None:
     assert found(desk) == [("problem", "daemons"), ("problem", "daemons")]
     desk.clock.advance(120)
     assert ("problem", "lanes") in found(desk)
+
+
+def test_operations_that_do_not_leave_are_told_with_the_reason_until_they_are_tried_again(desk: Desk) -> None:
+    for name, cause in (("a", "secret_missing"), ("b", "secret_missing"), ("c", "no_connection")):
+        seq = desk.executing(name)
+        desk.holder.withdraw(seq, 1, causes=cause, delays=500.0)
+    live(desk)
+    assert found(desk) == []
+    desk.clock.advance(120)
+    live(desk)
+    items = examine(desk)
+    assert [(item["level"], item["check"]) for item in items] == [("problem", "sending"), ("warning", "sending")]
+    assert items[0]["found"].startswith(f"2 operations of {KEYED} wait: nothing left")
+    assert "receivers.warehouse.auth" in items[0]["advice"]
+    for item in items:
+        command = item["advice"].partition("outbox ")[2].split()
+        assert desk.run(*command, "--yes").code == 0
+    for seq in (1, 2, 3):
+        assert desk.holder.begin_these(seq)
+    assert found(desk) == []
 
 
 def test_pauses_and_circuits_are_told_with_who_why_and_how_to_end_them(desk: Desk) -> None:
