@@ -7,7 +7,7 @@ changes nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
@@ -15,11 +15,13 @@ from uuid import UUID
 
 from outbox import crashpoints
 from outbox.decide import Authorize, Decision, Look, Person, Reject, Resend, Step, Succeed
+from outbox.errors import DatabaseError
 from outbox.evidence import Evidence, contradictions
 from outbox.observe import Meters, emit
 from outbox.states import State
-from outbox.store import Store
 from reconciler.doubt import Doubt
+from reconciler.group import Groups
+from reconciler.keep import look_columns
 
 
 class Done(StrEnum):
@@ -68,19 +70,23 @@ def name(doubt: Doubt) -> dict[str, object]:
 class Acts:
     """Everything that a reconciler writes about an operation."""
 
-    def __init__(self, store: Store, meters: Meters) -> None:
-        self._store = store
+    def __init__(self, groups: Groups, meters: Meters) -> None:
+        self._groups = groups
         self._meters = meters
 
-    async def act(self, claim: Claim, decision: Decision) -> Done | None:
-        """Write a decision. None: proof to the contrary has come in, decide again."""
+    async def act(self, claim: Claim, decision: Decision, look: Evidence | None = None) -> Done | None:
+        """
+        Write a decision. None: proof to the contrary has come in, decide again.
+
+        `look`: what the decision rests on and what has not been kept; it is, in the same commit, whatever that says.
+        """
         match decision:
             case Succeed():
-                return await self._end(claim, State.SUCCEEDED, decision)
+                return await self._end(claim, State.SUCCEEDED, decision, look)
             case Reject():
-                return await self._end(claim, State.REJECTED, decision)
+                return await self._end(claim, State.REJECTED, decision, look)
             case Authorize():
-                return await self._end(claim, State.AUTHORIZED, decision)
+                return await self._end(claim, State.AUTHORIZED, decision, look)
             case Resend():
                 return await self._allow_resend(claim, decision)
             case Look(at):
@@ -97,8 +103,7 @@ class Acts:
         self, claim: Claim, done: Done, step: Step, at: datetime | None, reason: str | None = None
     ) -> Done:
         """Give the claim back with the next date (None: none). A date that somebody else has set meanwhile stands."""
-        rows = await self._store.dicts(
-            "reschedule",
+        row = await self._groups.reschedule.ask(
             seq=claim.doubt.seq,
             claim=claim.token,
             step=step,
@@ -106,7 +111,22 @@ class Acts:
             claimed_next_at=claim.doubt.next_at,
             reason=reason,
         )
-        return done if rows else self.overtaken(claim)
+        return done if row else self.overtaken(claim)
+
+    async def keep(self, claim: Claim, seen: Evidence) -> Evidence:
+        """Keep what a look has shown; returns it with its id."""
+        doubt = claim.doubt
+        row = await self._groups.keep_look.ask(
+            seq=doubt.seq, receiver_id=doubt.receiver_id, lane=doubt.lane, **look_columns(seen)
+        )
+        return self.kept(claim, seen, None if row is None else row["evidence_id"])
+
+    def kept(self, claim: Claim, seen: Evidence, evidence_id: int | None) -> Evidence:
+        """Return a look with its id, and say so if it shows more than there should be."""
+        seen = replace(seen, id=evidence_id or 0)
+        if seen.duplicates:
+            emit("contradiction_found", evidence_id=seen.id, count=seen.duplicates + 1, **name(claim.doubt))
+        return seen
 
     def overtaken(self, claim: Claim) -> Done:
         """Say that somebody else had acted first."""
@@ -114,38 +134,51 @@ class Acts:
         self._meters.count("claims_overtaken")
         return Done.OVERTAKEN
 
-    async def _end(self, claim: Claim, to: State, decision: Succeed | Reject | Authorize) -> Done | None:
+    async def _end(
+        self, claim: Claim, to: State, decision: Succeed | Reject | Authorize, look: Evidence | None
+    ) -> Done | None:
         doubt, proof = claim.doubt, decision.evidence
         crashpoints.reach("before_settle")
-        answer = await self._store.value(
-            "settle",
+        answer = await self._groups.settle.ask(
             seq=doubt.seq,
+            receiver_id=doubt.receiver_id,
+            lane=doubt.lane,
             attempt=doubt.attempt,
             to=to,
             cause=decision.cause,
-            decided_by=f"evidence#{proof.id}",
             evidence_id=proof.id,
             external_id=proof.external_id,
             receipt=proof.receipt,
+            **look_columns(look),
         )
         crashpoints.reach("after_settle")
-        if answer == "receipt":
+        if answer is None:
+            raise DatabaseError("settle gave no answer")  # it has one for whatever it finds
+        if look is not None:
+            proof = self.kept(claim, look, answer["evidence_id"])
+        if answer["answer"] == "receipt":
             return None
-        if answer == "moved":
+        if answer["answer"] == "moved":
             return await self._release(claim)
         emit("settled", state=to, cause=decision.cause, evidence_id=proof.id, **name(doubt))
         self._meters.count("settled", receiver=claim.receiver, state=to, cause=decision.cause)
         if to is State.SUCCEEDED:
-            for found in contradictions(to, proof.external_id, claim.evidence):
+            evidence = [proof if item is look else item for item in claim.evidence]
+            for found in contradictions(to, proof.external_id, evidence):
                 emit("contradiction_found", evidence_id=found.evidence_id, reason=found.what, **name(doubt))
         return Done(to)
 
     async def _allow_resend(self, claim: Claim, decision: Resend) -> Done:
         doubt = claim.doubt
-        answer = await self._store.value(
-            "allow_resend", seq=doubt.seq, attempt=doubt.attempt, at=decision.at, look_again_at=decision.look_at
+        answer = await self._groups.allow_resend.ask(
+            seq=doubt.seq,
+            receiver_id=doubt.receiver_id,
+            lane=doubt.lane,
+            attempt=doubt.attempt,
+            at=decision.at,
+            look_again_at=decision.look_at,
         )
-        if answer == "moved":
+        if answer is None or answer["answer"] == "moved":
             return await self._release(claim)
         emit("resend_allowed", **name(doubt))
         self._meters.count("resends_allowed", receiver=claim.receiver)
@@ -153,5 +186,5 @@ class Acts:
 
     async def _release(self, claim: Claim) -> Done:
         """The operation is not what was judged any more. It stays due, as what it has become."""
-        await self._store.dicts("release_claim", seq=claim.doubt.seq, claim=claim.token)
+        await self._groups.release_claims.ask(seq=claim.doubt.seq, claim=claim.token)
         return self.overtaken(claim)

@@ -17,6 +17,7 @@ class Doubt(DoubtRow):
     """
 
     receiver_id: int
+    lane: int
     tenant_id: str
     operation_id: str
     tool: str

@@ -1,10 +1,11 @@
 """What is known about operations in doubt, and which looks are kept: proof always, what repeats itself never."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from outbox.doubt import evidence_of
 from outbox.evidence import Evidence, Kind, Verdict
+from outbox.outcome import NO_ANSWER
 from outbox.store import Store
 
 # Of one operation, so much evidence is read (proof first) ...
@@ -23,27 +24,22 @@ async def read_evidence(store: Store, seqs: Sequence[int]) -> dict[int, list[Evi
     return known
 
 
-async def keep(store: Store, seq: int, seen: Evidence) -> int:
-    """Store what was seen, and return its id."""
-    kept = await store.value(
-        "witness",
-        seq=seq,
-        attempt=seen.attempt,
-        fence=seen.fence,
-        kind=seen.kind,
-        verdict=seen.verdict,
-        external_id=seen.external_id,
-        receipt=seen.receipt,
-        duplicates=seen.duplicates,
-        status=seen.answer.status,
-        excerpt=seen.answer.excerpt,
-        request_id=seen.answer.request_id,
-        sent_at=seen.sent_at,
-        source=seen.source,
-        stated_by=seen.stated_by,
-        note=seen.note,
-    )
-    return int(kept)
+def look_columns(seen: Evidence | None) -> dict[str, Any]:
+    """Return a look as the statements take it that keep one; None: there is none to keep."""
+    answer = NO_ANSWER if seen is None else seen.answer
+    return {
+        "look_attempt": seen and seen.attempt,
+        "look_fence": seen and seen.fence,
+        "look_verdict": seen and seen.verdict,
+        "look_external_id": seen and seen.external_id,
+        "look_receipt": seen and seen.receipt,
+        "look_duplicates": seen and seen.duplicates,
+        "look_status": answer.status,
+        "look_excerpt": answer.excerpt,
+        "look_request_id": answer.request_id,
+        "look_sent_at": seen and seen.sent_at,
+        "look_note": seen and seen.note,
+    }
 
 
 def is_worth_keeping(seen: Evidence, known: Sequence[Evidence]) -> bool:

@@ -10,11 +10,12 @@ from outbox.daemon import ClockWatch, Crew, Heart, Life, Member, Stopping, cance
 from outbox.errors import ConfigError, DatabaseUnavailable, Problem, SchemaMismatch
 from outbox.observe import Meters, emit
 from outbox.receivers import Receiver, open_receiver
-from outbox.registry import Registry, Wirings, read_registry
+from outbox.registry import ReceiverEntry, Registry, Wirings, read_registry
 from outbox.settings import ReconcilerSettings, Settings
 from outbox.store import Store
 from reconciler.act import Done
 from reconciler.chores import Chores
+from reconciler.group import Groups
 from reconciler.lookup import OpenForReading, Readers, receivers_that_look
 from reconciler.metrics import METRICS
 from reconciler.settle import Settler
@@ -62,7 +63,7 @@ class Reconciler:
         self._wirings = Wirings(store)
         self._registry: Registry | None = None
         settler = Settler(
-            store,
+            Groups(store, settings.batch_max, settings.connections_max // 2),
             self._readers,
             self._known,
             self.meters,
@@ -125,18 +126,18 @@ class Reconciler:
             raise RuntimeError("start() was not called")
         return self._registry
 
-    def _served(self) -> dict[int, str]:
-        """The receivers that are asked, names by id."""
+    def _served(self) -> dict[int, ReceiverEntry]:
+        """The receivers that are asked, by id."""
         only = self._member.receivers
         entries = self._known().receivers.values()
-        return {entry.receiver_id: entry.name for entry in entries if only is None or entry.name in only}
+        return {entry.receiver_id: entry for entry in entries if only is None or entry.name in only}
 
     async def _refresh(self) -> list[Problem]:
         registry = await read_registry(self._store, self._wirings)
         if self._registry is not None and registry != self._registry:
             emit("registry_changed", count=len(registry.tools))
         self._registry = registry
-        configs = {name: registry.receivers[name].config for name in self._served().values()}
+        configs = {entry.name: entry.config for entry in self._served().values()}
         looking = receivers_that_look({name: tool.wiring for name, tool in registry.tools.items()})
         return await self._readers.configure(configs, looking)
 

@@ -20,10 +20,10 @@ from outbox.observe import Meters, emit
 from outbox.receivers import Question
 from outbox.registry import Registry
 from outbox.states import State
-from outbox.store import Store
 from reconciler.act import Acts, Claim, Done, name
 from reconciler.doubt import Doubt
-from reconciler.keep import is_worth_keeping, keep, read_evidence
+from reconciler.group import Group, Groups, Known
+from reconciler.keep import is_worth_keeping
 from reconciler.lookup import Readers
 
 # New proof may come in while a decision is written. It does not do so for ever.
@@ -48,9 +48,22 @@ class _Rules:
         """
         return _place(self.pinned) == _place(self.in_force)
 
-    def decide(self, claim: Claim, *more: Evidence) -> Decision:
+    def decide(self, claim: Claim) -> Decision:
         doubt = claim.doubt
-        return next_step(doubt.facts(), self.pinned, [*claim.evidence, *more], doubt.now, in_force=self.in_force)
+        return next_step(doubt.facts(), self.pinned, claim.evidence, doubt.now, in_force=self.in_force)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """
+    An operation after a look at it, and what follows (None: it is not in doubt any more).
+
+    `unkept`: the look, where the decision rests on it: it is kept together with that.
+    """
+
+    claim: Claim
+    decision: Decision | None
+    unkept: Evidence | None = None
 
 
 class Settler:
@@ -58,7 +71,7 @@ class Settler:
 
     def __init__(
         self,
-        store: Store,
+        groups: Groups,
         readers: Readers,
         registry: Callable[[], Registry],
         meters: Meters,
@@ -66,10 +79,10 @@ class Settler:
         instance_id: UUID,
         look_seconds_max: float,
     ) -> None:
-        self._store = store
+        self._groups = groups
         self._readers = readers
         self._registry = registry
-        self._acts = Acts(store, meters)
+        self._acts = Acts(groups, meters)
         self._instance_id = instance_id
         self._look_seconds_max = look_seconds_max
 
@@ -84,29 +97,49 @@ class Settler:
         for _ in range(ROUNDS_MAX):
             if not claim.doubt.is_unknown:
                 return await self._leave_to_its_holder(claim, rules)
-            decision = rules.decide(claim)
+            decision, look = rules.decide(claim), None
             if not looked and _is_time_to_look(decision, claim.doubt, rules.pinned):
                 looked = True
-                if (found := await self._look(claim, rules)) is None:
+                if (seen := await self._look(claim, rules)) is None:
                     return self._acts.overtaken(claim)
-                claim = found
-                if not claim.doubt.is_unknown:
+                claim, look = seen.claim, seen.unkept
+                if seen.decision is None:
                     return await self._leave_to_its_holder(claim, rules)
-                decision = rules.decide(claim)
-            if (done := await self._acts.act(claim, decision)) is not None:
+                decision = seen.decision
+            if (done := await self._acts.act(claim, decision, look)) is not None:
                 return done
-            if (reread := await self._read_again(claim)) is None:
+            if (reread := await self._read_again(claim, self._groups.read_claimed)) is None:
                 return self._acts.overtaken(claim)
             claim = reread
         # There is evidence that the rules do not take for proof and the database does not let us ignore.
         emit("alarm", reason="decision and evidence disagree", **name(claim.doubt))
         return await self._acts.reschedule(claim, Done.LATER, Step.LOOK, _later(claim.doubt, DISPUTED_SECONDS))
 
-    async def _look(self, claim: Claim, rules: _Rules) -> Claim | None:
+    async def aclose(self) -> None:
+        """End what is on its way to the database. Whoever settles must have been cancelled before."""
+        await self._groups.aclose()
+
+    async def _look(self, claim: Claim, rules: _Rules) -> _Seen | None:
         """Ask once, keep what is worth keeping, and return everything as it is now. None: the claim was overtaken."""
-        doubt = claim.doubt
         # The database's clock when this was claimed: the read leaves later than that, however long it takes to leave.
-        sent_at = doubt.now
+        sent_at = claim.doubt.now
+        seen = claim.doubt.looked(await self._ask(claim, rules), sent_at)
+        now = await self._read_again(claim, self._groups.count_read, sent_at=sent_at)
+        claim = now or claim
+        known = claim.evidence
+        with_look = replace(claim, evidence=[*known, seen])
+        decision = rules.decide(with_look) if now is not None and claim.doubt.is_unknown else None
+        if _rests_on(decision, seen):
+            return _Seen(with_look, decision, seen)
+        if is_worth_keeping(seen, known):
+            with_look = replace(claim, evidence=[*known, await self._acts.keep(claim, seen)])
+            decision = None if decision is None else rules.decide(with_look)
+        else:
+            self._acts.kept(claim, seen, None)
+        return None if now is None else _Seen(with_look, decision)
+
+    async def _ask(self, claim: Claim, rules: _Rules) -> Observation:
+        doubt = claim.doubt
         if rules.asks_where_it_was_sent:
             observation = await self._readers.ask(claim.receiver, self._question(doubt, rules.pinned))
         else:
@@ -115,14 +148,7 @@ class Settler:
             )
         if observation.verdict is Verdict.UNKNOWN:
             emit("look_failed", reason=observation.note, status=observation.answer.status, **name(doubt))
-        seen = doubt.looked(observation, sent_at)
-        now = await self._read_again(claim, "count_read", sent_at=sent_at)
-        known = claim.evidence if now is None else now.evidence
-        if is_worth_keeping(seen, known) or (now is not None and _rests_on(seen, now, rules)):
-            seen = replace(seen, id=await keep(self._store, doubt.seq, seen))
-        if seen.duplicates:
-            emit("contradiction_found", evidence_id=seen.id, count=seen.duplicates + 1, **name(doubt))
-        return None if now is None else replace(now, evidence=[*known, seen])
+        return observation
 
     async def _leave_to_its_holder(self, claim: Claim, rules: _Rules) -> Done:
         """An attempt runs: whoever made it says how it went, and else the belt does. Other states hide nothing."""
@@ -132,12 +158,9 @@ class Settler:
         over = _later(doubt, rules.pinned.receiver.lease + rules.pinned.deadline_seconds)
         return await self._acts.reschedule(claim, Done.EXECUTING, step, over)
 
-    async def _read_again(self, claim: Claim, statement: str = "read_claimed", **given: datetime) -> Claim | None:
-        rows = await self._store.rows(statement, Doubt, seq=claim.doubt.seq, claim=claim.token, **given)
-        if not rows:
-            return None
-        known = await read_evidence(self._store, [claim.doubt.seq])
-        return replace(claim, doubt=rows[0], evidence=known[claim.doubt.seq])
+    async def _read_again(self, claim: Claim, group: Group[Known], **given: datetime) -> Claim | None:
+        known = await group.ask(seq=claim.doubt.seq, claim=claim.token, **given)
+        return None if known is None else replace(claim, doubt=known[0], evidence=known[1])
 
     async def _rules(self, doubt: Doubt) -> _Rules:
         registry = self._registry()
@@ -190,9 +213,6 @@ def _is_time_to_look(decision: Decision, doubt: Doubt, wiring: Wiring) -> bool:
             return False
 
 
-def _rests_on(seen: Evidence, claim: Claim, rules: _Rules) -> bool:
-    """Whether the decision with this look is made because of it: then it must be kept, and named as the proof."""
-    if not claim.doubt.is_unknown:
-        return False
-    decision = rules.decide(claim, seen)
+def _rests_on(decision: Decision | None, seen: Evidence) -> bool:
+    """Whether this is decided because of this look: then it must be kept, and named as the proof."""
     return isinstance(decision, Succeed | Reject | Authorize) and decision.evidence is seen

@@ -10,23 +10,32 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from outbox import crashpoints
 from outbox.daemon import cancelled
 from outbox.errors import DatabaseUnavailable, OutboxError
 from outbox.observe import Meters, emit
+from outbox.registry import ReceiverEntry
 from outbox.store import Store
 from reconciler.act import Claim, Done, name
 from reconciler.doubt import Doubt
 from reconciler.keep import read_evidence
 from reconciler.settle import Settler
 
+# A claim fills at least this part of a receiver's places: operations that are claimed together are written together.
+FILLED_TOGETHER: Final = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is taken on: `places` per receiver, `batch_max` per statement, each claim for `claim_seconds`."""
+    """
+    How much is taken on.
+
+    `places` of each receiver, but no more than its own `concurrency`; `batch_max` per statement, each claim for
+    `claim_seconds`.
+    """
 
     places: int
     batch_max: int
@@ -37,9 +46,14 @@ class Sweep:
     """The operations that this process works on."""
 
     def __init__(
-        self, store: Store, settler: Settler, receivers: Callable[[], Mapping[int, str]], meters: Meters, bounds: Bounds
+        self,
+        store: Store,
+        settler: Settler,
+        receivers: Callable[[], Mapping[int, ReceiverEntry]],
+        meters: Meters,
+        bounds: Bounds,
     ) -> None:
-        """`receivers` says at any time which are served: names by id."""
+        """`receivers` says at any time which are served, by id."""
         self._store = store
         self._settler = settler
         self._receivers = receivers
@@ -85,9 +99,14 @@ class Sweep:
         await asyncio.wait(waits, timeout=grace_seconds, return_when=asyncio.FIRST_COMPLETED)
         await cancelled(*waits, *self._running)
         self._running.clear()
-        # All of them: the claim of work that failed would stand, too, until it has run out.
+        await self._settler.aclose()
+        # All of them: the claim of work that failed would stand, too, until it has run out. What somebody else has
+        # locked is not waited for.
         await self._store.dicts(
-            "release_claims", seqs=[claim.doubt.seq for claim in claims], claims=[claim.token for claim in claims]
+            "release_claims",
+            seq=[claim.doubt.seq for claim in claims],
+            claim=[claim.token for claim in claims],
+            alone=False,
         )
 
     # ------------------------------------------------------------------------------------------------------ claiming
@@ -95,7 +114,7 @@ class Sweep:
     async def _claim(self) -> bool:
         """Fill free places. True if there may be more than there was room for."""
         receivers = self._receivers()
-        places = self._free_places(list(receivers))
+        places = self._free_places(receivers)
         if not places:
             return True
         token = uuid4()
@@ -113,21 +132,27 @@ class Sweep:
         crashpoints.reach("after_claim_doubt")
         known = await read_evidence(self._store, [doubt.seq for doubt in doubts])
         for doubt in doubts:
-            claim = Claim(token, receivers[doubt.receiver_id], doubt, known[doubt.seq])
+            claim = Claim(token, receivers[doubt.receiver_id].name, doubt, known[doubt.seq])
             self._running[asyncio.create_task(self._settler.settle(claim))] = claim
         claimed = Counter(doubt.receiver_id for doubt in doubts)
         return any(claimed[receiver_id] == free for receiver_id, free in places.items())
 
-    def _free_places(self, receivers: list[int]) -> dict[int, int]:
-        """Free places by receiver, no more than one statement claims; whose turn it is to come first goes round."""
+    def _free_places(self, receivers: Mapping[int, ReceiverEntry]) -> dict[int, int]:
+        """
+        Free places by receiver, no more than one statement claims; whose turn it is to come first goes round.
+
+        Single places are not worth a claim where there are many: they are filled together.
+        """
         busy = Counter(claim.doubt.receiver_id for claim in self._running.values())
         self._turn = (self._turn + 1) % max(len(receivers), 1)
         left, places = self._bounds.batch_max, {}
-        for receiver_id in receivers[self._turn :] + receivers[: self._turn]:
-            free = min(self._bounds.places - busy[receiver_id], left)
-            if free > 0:
-                places[receiver_id] = free
-                left -= free
+        ids = list(receivers)
+        for receiver_id in ids[self._turn :] + ids[: self._turn]:
+            room = min(self._bounds.places, receivers[receiver_id].config.concurrency)
+            free = room - busy[receiver_id]
+            if left and free > 0 and free >= room // FILLED_TOGETHER:
+                places[receiver_id] = min(free, left)
+                left -= places[receiver_id]
         return places
 
     def _collect(self) -> list[Done]:

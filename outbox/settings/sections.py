@@ -103,11 +103,12 @@ class ReconcilerSettings(DaemonSettings):
     """
     The reconciler.
 
-    `batch` operations are claimed at once, for the time `claim`; `concurrency` of them are looked up at a time.
+    `batch` operations are claimed at once, for the time `claim`. `concurrency` of each receiver's are looked up at a
+    time, or as many as its own `concurrency` says if that is less.
     """
 
     batch_max: int = Field(default=100, ge=1, le=10_000, alias="batch")
-    concurrency: int = Field(default=8, ge=1, le=1_000)
+    concurrency: int = Field(default=64, ge=1, le=1_000)
     claim_seconds: Pause = Field(default=60.0, alias="claim")
     belt_seconds: Pause = Field(default=10.0, alias="belt")
     """How often orphaned attempts and lapsed permissions are swept, by one reconciler at a time."""

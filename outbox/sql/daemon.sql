@@ -41,11 +41,6 @@ where m.kind = %(kind)s and m.seen_at > outbox.now() - %(seen_within_seconds)s *
 -- A daemon stops in an orderly way; its counters stay for `report`.
 update outbox.member m set seen_at = '-infinity', left_at = outbox.now(), counters = %(counters)s::jsonb where m.member_id = %(member_id)s
 
--- name: witness
--- Append evidence about an effect.
-select outbox.witness(%(seq)s, %(attempt)s, %(fence)s, %(kind)s, %(verdict)s, %(external_id)s, %(receipt)s, %(duplicates)s, %(status)s, %(excerpt)s,
-  %(request_id)s, %(sent_at)s, %(source)s, %(stated_by)s, %(note)s) as evidence_id
-
 -- name: expire
 -- Reject operations whose permission lapsed before anything was sent.
 select outbox.expire(%(limit)s) as ended

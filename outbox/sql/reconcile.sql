@@ -1,8 +1,11 @@
 -- What a reconciler sends. Nothing here begins an attempt. A claim is a random token: every later write of a doubt row compares it, so
 -- whoever was overtaken (by another reconciler, by a relay that sends again, by a person) changes nothing.
+--
+-- Statements with `alone` act on a group: each other parameter is a column, with one value per operation. A group waits for no row that
+-- somebody else has locked (nor can it be part of a deadlock, therefore): it leaves that operation out. `alone`: wait, for a group of one.
 
 -- fragment: facts
-d.seq, d.receiver_id, d.tenant_id, i.operation_id, d.tool, i.resource, i.expected_version, i.traceparent, outbox.now() as now, d.next_at,
+d.seq, d.receiver_id, d.lane, d.tenant_id, i.operation_id, d.tool, i.resource, i.expected_version, i.traceparent, outbox.now() as now, d.next_at,
 d.since, d.needs_person, d.step::text as step, d.reason, p.state::text as state, coalesce(p.attempt, d.attempt) as attempt, p.fence, p.cause,
 p.begun_at, p.first_sent_at, p.sent_key, p.throttled, p.not_sent, p.contract_id, {{doubt}}
 
@@ -10,6 +13,28 @@ p.begun_at, p.first_sent_at, p.sent_key, p.throttled, p.not_sent, p.contract_id,
 join outbox.intent i on i.seq = d.seq
 join outbox.tool t on t.name = i.tool
 left join outbox.pending p on p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq
+
+-- fragment: claims
+-- Claimed rows of a group that nobody else has locked; all of them where one is asked for alone.
+free as materialized (
+  select y.seq from x cross join lateral (
+    select b.seq from outbox.doubt b where b.seq = x.seq and b.claimed_by = x.claim and not %(alone)s for no key update skip locked
+  ) y
+  union all select x.seq from x where %(alone)s
+)
+
+-- fragment: look_columns
+%(look_attempt)s::int[], %(look_fence)s::bigint[], %(look_verdict)s::text[], %(look_external_id)s::text[], %(look_receipt)s::text[],
+%(look_duplicates)s::int[], %(look_status)s::int[], %(look_excerpt)s::text[], %(look_request_id)s::text[], %(look_sent_at)s::timestamptz[],
+%(look_note)s::text[]
+
+-- fragment: look_names
+look_attempt, look_fence, look_verdict, look_external_id, look_receipt, look_duplicates, look_status, look_excerpt, look_request_id, look_sent_at,
+look_note
+
+-- fragment: witness_look
+outbox.witness(x.seq, x.look_attempt, x.look_fence, 'lookup', x.look_verdict, x.look_external_id, x.look_receipt, x.look_duplicates, x.look_status,
+  x.look_excerpt, x.look_request_id, x.look_sent_at, 'reconciler', null, x.look_note)
 
 -- name: claim_doubt
 -- Claim what is due, oldest date first, each receiver up to its free places. The clock of the answer is not later than any read sent after it.
@@ -30,15 +55,20 @@ with free as materialized (
 select {{facts}} from mine d {{sources}} order by d.next_at, d.seq
 
 -- name: count_read
--- A look has been made: count it, and read the operation again, as it is now. No row: the claim was overtaken.
-with mine as (
-  update outbox.doubt b set reads = b.reads + 1, last_read_at = %(sent_at)s where b.seq = %(seq)s and b.claimed_by = %(claim)s returning b.*
+-- Looks have been made: count them, and read the operations again, as they are now. No row: the claim was overtaken.
+with x as materialized (
+  select x.* from unnest(%(seq)s::bigint[], %(claim)s::uuid[], %(sent_at)s::timestamptz[]) as x(seq, claim, sent_at)
+), {{claims}}, mine as (
+  update outbox.doubt b set reads = b.reads + 1, last_read_at = x.sent_at
+  from x join free f on f.seq = x.seq where b.seq = x.seq and b.claimed_by = x.claim returning b.*
 )
 select {{facts}} from mine d {{sources}}
 
 -- name: read_claimed
--- An operation as it is now. No row: the claim was overtaken.
-with mine as materialized (select b.* from outbox.doubt b where b.seq = %(seq)s and b.claimed_by = %(claim)s)
+-- Operations as they are now. No row: the claim was overtaken.
+with mine as materialized (
+  select b.* from unnest(%(seq)s::bigint[], %(claim)s::uuid[]) as x(seq, claim) join outbox.doubt b on b.seq = x.seq and b.claimed_by = x.claim
+)
 select {{facts}} from mine d {{sources}}
 
 -- name: read_evidence
@@ -52,30 +82,57 @@ from unnest(%(seqs)s::bigint[]) as x(seq) cross join lateral (
 ) e
 order by e.evidence_id
 
+-- name: keep_look
+-- Keep what looks have shown, as evidence.
+with x as materialized (
+  select x.* from unnest(%(seq)s::bigint[], %(receiver_id)s::int[], %(lane)s::int[], {{look_columns}}) as x(seq, receiver_id, lane, {{look_names}})
+)
+select x.seq, {{witness_look}} as evidence_id from x where %(alone)s or outbox.seize(x.seq, x.receiver_id, x.lane)
+
 -- name: settle
--- End an operation, or permit it again, on evidence: applied, moved (another attempt or state than was judged), or receipt (there is proof to the contrary).
-select outbox.settle(%(seq)s, %(attempt)s, %(to)s::outbox.state, %(cause)s, %(decided_by)s, %(evidence_id)s, %(external_id)s, %(receipt)s) as answer
+-- End operations, or permit them again, on evidence; where that is a look that has just been made, keep it, in the same commit. Each answer:
+-- applied, moved (another attempt or state than was judged), or receipt (there is proof to the contrary).
+with given as materialized (
+  select x.* from unnest(%(seq)s::bigint[], %(receiver_id)s::int[], %(lane)s::int[], %(attempt)s::int[], %(to)s::outbox.state[], %(cause)s::text[],
+    %(evidence_id)s::bigint[], %(external_id)s::text[], %(receipt)s::text[], {{look_columns}})
+    as x(seq, receiver_id, lane, attempt, to_state, cause, evidence_id, external_id, receipt, {{look_names}})
+), x as materialized (
+  select g.* from given g where %(alone)s or outbox.seize(g.seq, g.receiver_id, g.lane)
+), proven as materialized (
+  select x.*, case when x.look_verdict is null then x.evidence_id else {{witness_look}} end as proof_id from x
+)
+select p.seq, p.proof_id as evidence_id,
+  outbox.settle(p.seq, p.attempt, p.to_state, p.cause, 'evidence#' || p.proof_id, p.proof_id, p.external_id, p.receipt) as answer
+from proven p
 
 -- name: allow_resend
--- Let the holder of the lane send again: applied, or moved.
-select outbox.allow_resend(%(seq)s, %(attempt)s, %(at)s, %(look_again_at)s) as answer
+-- Let the holders of the lanes send again. Each answer: applied, or moved.
+with x as materialized (
+  select x.* from unnest(%(seq)s::bigint[], %(receiver_id)s::int[], %(lane)s::int[], %(attempt)s::int[], %(at)s::timestamptz[],
+    %(look_again_at)s::timestamptz[]) as x(seq, receiver_id, lane, attempt, at, look_again_at)
+)
+select x.seq, outbox.allow_resend(x.seq, x.attempt, x.at, x.look_again_at) as answer
+from x where %(alone)s or outbox.seize(x.seq, x.receiver_id, x.lane)
 
 -- name: reschedule
--- Give a claim back with the date of the next look (null: none). A date that somebody else has set meanwhile stands: they know something new.
-update outbox.doubt b set step = %(step)s::outbox.step, needs_person = b.needs_person or %(step)s = 'person', reason = coalesce(%(reason)s::text, b.reason),
-  next_at = case when b.next_at = %(claimed_next_at)s then coalesce(%(next_at)s::timestamptz, 'infinity') else b.next_at end,
+-- Give claims back with the date of the next look (null: none). A date that somebody else has set meanwhile stands: they know something new.
+with x as materialized (
+  select x.* from unnest(%(seq)s::bigint[], %(claim)s::uuid[], %(step)s::outbox.step[], %(next_at)s::timestamptz[], %(claimed_next_at)s::timestamptz[],
+    %(reason)s::text[]) as x(seq, claim, step, next_at, claimed_next_at, reason)
+), {{claims}}
+update outbox.doubt b set step = x.step, needs_person = b.needs_person or x.step = 'person', reason = coalesce(x.reason, b.reason),
+  next_at = case when b.next_at = x.claimed_next_at then coalesce(x.next_at, 'infinity') else b.next_at end,
   claimed_by = null, claimed_until = null
-where b.seq = %(seq)s and b.claimed_by = %(claim)s
-returning b.next_at <= outbox.now() as due
-
--- name: release_claim
--- Give a claim back; the operation stays due.
-update outbox.doubt b set claimed_by = null, claimed_until = null where b.seq = %(seq)s and b.claimed_by = %(claim)s returning b.seq
+from x join free f on f.seq = x.seq where b.seq = x.seq and b.claimed_by = x.claim
+returning b.seq
 
 -- name: release_claims
--- Give claims back when stopping, so that another reconciler need not wait for them to run out.
+-- Give claims back; the operations stay due.
+with x as materialized (
+  select x.* from unnest(%(seq)s::bigint[], %(claim)s::uuid[]) as x(seq, claim)
+), {{claims}}
 update outbox.doubt b set claimed_by = null, claimed_until = null
-from unnest(%(seqs)s::bigint[], %(claims)s::uuid[]) as x(seq, claim) where b.seq = x.seq and b.claimed_by = x.claim
+from x join free f on f.seq = x.seq where b.seq = x.seq and b.claimed_by = x.claim
 returning b.seq
 
 -- name: sweep_orphans

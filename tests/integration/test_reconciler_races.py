@@ -29,7 +29,7 @@ from tests.support.doubts import (
 )
 from tests.support.eventually import eventually_async
 from tests.support.postgres import Database
-from tests.support.stage import Clock, Connection, Holder, Stage
+from tests.support.stage import WITNESS, Clock, Connection, Holder, Stage
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_claim_waits_for_nobody_and_takes_nothing_twice(stage: Stage, holder: 
     # The relay learns something about an operation, and has not committed yet: it is not waited for, nor taken.
     busy = stage.session("relay")
     with busy.transaction():
-        busy.execute(sql.load("daemon")["witness"], witnessed(seqs[0]))
+        busy.execute(WITNESS, witnessed(seqs[0]))
         assert claimed(one, 10) == seqs[1:]
     assert claimed(other, 10) == [seqs[0]]
 

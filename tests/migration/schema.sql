@@ -1051,6 +1051,19 @@ CREATE FUNCTION outbox.ring(p_receiver_id integer, p_lane integer, p_seq bigint)
     AS $$
   select pg_notify(l.bell, l.receiver_id || '/' || l.lane || '/' || p_seq)
   from outbox.lane l where l.receiver_id = p_receiver_id and l.lane = p_lane and l.bell is not null $$;
+CREATE FUNCTION outbox.seize(p_seq bigint, p_receiver_id integer, p_lane integer) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from outbox.pending p
+    where p.receiver_id = p_receiver_id and p.lane = p_lane and p.seq = p_seq for no key update skip locked;
+  if not found then
+    return false;
+  end if;
+  perform from outbox.doubt d where d.seq = p_seq for no key update skip locked;
+  return found;
+end $$;
 CREATE FUNCTION outbox.seq_at(p_at timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2002,6 +2015,8 @@ REVOKE ALL ON FUNCTION outbox.revoke(p_tenant_id text, p_operation_id text, p_by
 GRANT ALL ON FUNCTION outbox.revoke(p_tenant_id text, p_operation_id text, p_by text, p_reason text) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.revoke(p_tenant_id text, p_operation_id text, p_by text, p_reason text) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.ring(p_receiver_id integer, p_lane integer, p_seq bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox.seize(p_seq bigint, p_receiver_id integer, p_lane integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.seize(p_seq bigint, p_receiver_id integer, p_lane integer) TO outbox_reconciler;
 REVOKE ALL ON FUNCTION outbox.seq_at(p_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.seq_at(p_at timestamp with time zone) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint, p_external_id text, p_receipt text) FROM PUBLIC;

@@ -27,6 +27,10 @@ Connection = psycopg.Connection[Row]
 
 NO_BOUND = 2**63 - 1
 RELAY = {**sql.load("daemon"), **sql.load("relay")}
+WITNESS: LiteralString = """
+select outbox.witness(%(seq)s, %(attempt)s, %(fence)s, %(kind)s, %(verdict)s, %(external_id)s, %(receipt)s, %(duplicates)s, %(status)s,
+  %(excerpt)s, %(request_id)s, %(sent_at)s, %(source)s, %(stated_by)s, %(note)s) as evidence_id
+"""
 
 # The numbers of a tool whose key is honoured for a day, as `outbox apply` would derive them.
 KEYED: Row = {
@@ -252,7 +256,7 @@ class Stage:
             ]
         )
         facts |= {"seq": seq, "kind": kind, "source": "test"} | columns
-        (row,) = self.as_role(role).execute(RELAY["witness"], facts).fetchall()
+        (row,) = self.as_role(role).execute(WITNESS, facts).fetchall()
         return int(row["evidence_id"])
 
     def settle(self, seq: int, attempt: int, to: str, *, role: Role = "reconciler", cause: str | None = None) -> str:

@@ -40,6 +40,7 @@ CALLED = {
     "now",
     "place_of",
     "redecide",
+    "seize",
     "settle",
     "sweep_era",
     "sweep_orphans",

@@ -255,6 +255,20 @@ create function outbox.place_of(p_seq bigint) returns table (receiver_id int, la
   from outbox.intent i join outbox.tool t on t.name = i.tool join outbox.receiver r on r.receiver_id = t.receiver_id
   where i.seq = p_seq $$;
 
+-- Whether nobody else works on an operation in doubt at this moment; then its rows are ours until the transaction ends, the open row before
+-- its doubt. Whoever acts on many at once asks this first: it waits for nobody, so that no one row that a person holds stops the others.
+create function outbox.seize(p_seq bigint, p_receiver_id int, p_lane int) returns boolean
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from outbox.pending p
+    where p.receiver_id = p_receiver_id and p.lane = p_lane and p.seq = p_seq for no key update skip locked;
+  if not found then
+    return false;
+  end if;
+  perform from outbox.doubt d where d.seq = p_seq for no key update skip locked;
+  return found;
+end $$;
+
 -- The one way out of `unknown` that is not an attempt. Compares the attempt that was judged; refuses to forget a receipt.
 -- Returns applied | moved | receipt.
 create function outbox.settle(p_seq bigint, p_attempt int, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint,
