@@ -62,9 +62,12 @@ class ReceiverFacts(Part):
 
     @functools.cached_property
     def way(self) -> tuple[str | bool | None, ...]:
-        """Where requests go and as whom. Nothing is sent by a credential that was not configured together with it."""
-        account = (self.auth_id, self.auth_account, self.auth_per_tenant)
-        return (self.transport, self.base_url, *account, self.read_auth_id, self.read_auth_account)
+        """
+        Where requests go and as whom. Nothing is sent by a credential that was not configured together with it.
+
+        The credential of looks is of the same account, or no contract is valid.
+        """
+        return (self.transport, self.base_url, self.auth_id, self.auth_account, self.auth_per_tenant)
 
 
 class Wiring(Part):
