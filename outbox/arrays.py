@@ -12,7 +12,11 @@ from uuid import UUID
 
 
 def literal(values: Sequence[Any]) -> str:
-    """Write a list as the text of an array. A type that no statement has is a mistake: KeyError."""
+    """
+    Write a list as the text of an array. A type that no statement has is a mistake: KeyError.
+
+    So is a value of another type than the first; what is written would be read as several: TypeError or AttributeError.
+    """
     kind = next((type(value) for value in values if value is not None), None)
     if kind is None:
         return "{" + ",".join(["NULL"] * len(values)) + "}"
@@ -31,12 +35,16 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+def _number(value: float) -> str:
+    return repr(value + 0)
+
+
 _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     bool: lambda value: "t" if value else "f",
     bytes: lambda value: f'"\\\\x{value.hex()}"',
     datetime: lambda value: f'"{value.isoformat()}"',
-    float: repr,
-    int: str,
+    float: _number,
+    int: _number,
     str: _quoted,
-    UUID: str,
+    UUID: UUID.__str__,
 }

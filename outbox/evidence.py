@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from outbox.outcome import NO_ANSWER, Answer
+from outbox.outcome import (
+    EXCERPT_BYTES_MAX,
+    EXTERNAL_ID_BYTES_MAX,
+    NO_ANSWER,
+    RECEIPT_BYTES_MAX,
+    Answer,
+    storable,
+)
 from outbox.states import State
 
 
@@ -84,7 +91,8 @@ class Observation:
     """
     What one whole look (all its pages) showed, before it is stored as evidence.
 
-    `fence` is the fence that the receiver raised before it read, where it does such a thing.
+    `fence` is the fence that the receiver raised before it read, where it does such a thing. Every text is cleaned and
+    cut to its bound here, as that of an answer is: what a look showed can be stored.
     """
 
     verdict: Verdict
@@ -94,6 +102,13 @@ class Observation:
     duplicates: int = 0
     answer: Answer = NO_ANSWER
     fence: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "note", storable(self.note, EXCERPT_BYTES_MAX))
+        if self.external_id is not None:
+            object.__setattr__(self, "external_id", storable(self.external_id, EXTERNAL_ID_BYTES_MAX))
+        if self.receipt is not None:
+            object.__setattr__(self, "receipt", storable(self.receipt, RECEIPT_BYTES_MAX))
 
 
 @dataclass(frozen=True, slots=True)

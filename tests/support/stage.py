@@ -28,8 +28,9 @@ Connection = psycopg.Connection[Row]
 NO_BOUND = 2**63 - 1
 RELAY = {**sql.load("daemon"), **sql.load("relay")}
 WITNESS: LiteralString = """
-select outbox.witness(%(seq)s, %(attempt)s, %(fence)s, %(kind)s, %(verdict)s, %(external_id)s, %(receipt)s, %(duplicates)s, %(status)s,
-  %(excerpt)s, %(request_id)s, %(sent_at)s, %(source)s, %(stated_by)s, %(note)s) as evidence_id
+select outbox.witness(%(seq)s, %(attempt)s, %(fence)s, %(kind)s, %(verdict)s, %(external_id)s, %(receipt)s,
+  %(duplicates)s, %(status)s, %(excerpt)s, %(request_id)s, %(sent_at)s, %(source)s, %(stated_by)s, %(note)s)
+  as evidence_id
 """
 
 # The numbers of a tool whose key is honoured for a day, as `outbox apply` would derive them.

@@ -31,6 +31,17 @@ def test_only_lists_are_written_anew() -> None:
     assert literals({"seqs": [1], "tenants": "a", "nothing": None}) == {"seqs": "{1}", "tenants": "a", "nothing": None}
 
 
+@pytest.mark.parametrize("first", [1, 0.5, UUID(int=1), b"a", "a"], ids=lambda value: type(value).__name__)
+def test_a_value_of_another_type_than_the_first_is_a_mistake(first: object) -> None:
+    """Written as it is, it would be read as several values, and move those of other rows."""
+    with pytest.raises((TypeError, AttributeError)):
+        literal([first, "a,b" if first != "a" else 1])
+
+
+def test_numbers_may_be_of_either_kind() -> None:
+    assert (literal([1, 0.5]), literal([0.5, 1, True])) == ("{1,0.5}", "{0.5,1,1}")
+
+
 def test_a_type_that_no_statement_has_is_a_mistake() -> None:
     with pytest.raises(KeyError):
         literal([object()])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.evidence import Evidence, Kind, Verdict, contradictions
+from outbox.evidence import Evidence, Kind, Observation, Verdict, contradictions
 from outbox.states import State
 from tests.support.facts import late, look, statement
 
@@ -53,3 +53,11 @@ def test_what_shows_no_effect_contradicts_nothing(state: State, item: Evidence) 
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_an_effect_of_an_operation_in_doubt_is_no_contradiction_but_its_end(effect: Evidence) -> None:
     assert contradictions(State.UNKNOWN, None, [effect]) == ()
+
+
+def test_what_a_look_showed_can_be_stored_whatever_it_showed() -> None:
+    seen = Observation(verdict=Verdict.CONFIRMED, note="a\0b", external_id="\ud800" * 900, receipt="\0" * 9_000)
+    assert seen.note == "a\ufffdb"
+    assert len((seen.external_id or "").encode()) <= 500
+    assert len((seen.receipt or "").encode()) <= 4_096
+    assert "\0" not in (seen.receipt or "")
