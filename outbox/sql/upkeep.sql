@@ -78,9 +78,10 @@ where ((p.state = 'unknown' and p.step <> 'resend')
   and {{selected}}
 
 -- name: select_for_resolve
--- Operations in doubt.
+-- Operations in doubt, each found by its keys: no backlog is read for them.
 select i.tenant_id, i.operation_id, p.seq, p.attempt, p.state::text as state from outbox.doubt d
-join outbox.pending p on p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq join outbox.intent i on i.seq = d.seq
+cross join lateral (select q.* from outbox.pending q where q.receiver_id = d.receiver_id and q.lane = d.lane and q.seq = d.seq offset 0) p
+cross join lateral (select n.tenant_id, n.operation_id, n.tool, n.created_at from outbox.intent n where n.seq = d.seq offset 0) i
 where p.state = 'unknown' and {{selected}}
 
 -- name: select_for_cancel
