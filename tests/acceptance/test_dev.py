@@ -50,7 +50,8 @@ class Folder:
 
     def said(self) -> list[dict[str, Any]]:
         """Every line of it: there is no terminal, so each is an object."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+        whole = self.log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
 
     def on_port(self, port: int) -> None:
         """Let the echo of the file listen there."""
@@ -102,12 +103,12 @@ def test_three_commands_lead_from_nothing_to_a_delivered_effect(tmp_path: Path, 
         (effect,) = ledger.effects()
     assert json.loads(effect.body) == {"text": "hello"}
     assert effect.operation == said["operation_id"]
+    everybody = {"dev", "relay", "reconciler", f"echo-{free_port}"}
     with folder.dev(signal.SIGTERM):
         (kept,) = folder.outbox("list")["items"]
+        eventually(lambda: {line["program"] for line in folder.said()} == everybody, SECONDS_MAX)
     assert (kept["operation_id"], kept["state"]) == (said["operation_id"], "succeeded")
-    lines = folder.said()
-    assert {line["program"] for line in lines} == {"dev", "relay", "reconciler", f"echo-{free_port}"}
-    ended = [line["program"] for line in lines if line.get("event") == "daemon_stopped"]
+    ended = [line["program"] for line in folder.said() if line.get("event") == "daemon_stopped"]
     assert sorted(ended) == ["reconciler", "relay"], "everything that they said was passed on"
 
 

@@ -67,6 +67,12 @@ class Dev:
         return sum(effect.operation == operation_id for effect in Ledger(self.ledger).effects())
 
 
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
 def psql() -> str:
     return str(find_binaries().path / "psql")
 
@@ -94,6 +100,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
         assert program.poll() is None, "outbox dev has ended"
         made = Dev(place.read_text(), folder / ".outbox" / f"echo-{port}.sqlite")
         eventually(lambda: made.rows("select 1 from outbox.tool having count(*) = 2"), 45)
+        eventually(lambda: listens(port), 45, claim="the receiver has opened its ledger")
         with psycopg.connect(made.dsn) as connection:
             connection.execute("create role shop login in role outbox_writer")
             connection.execute("create schema shop authorization shop")

@@ -184,6 +184,9 @@ class Arena:
     def stop(self, *programs: Program) -> None:
         """Ask programs to end, and see that each ends in order."""
         for program in programs:
+            # A Python that has not come to its handlers yet just dies of it.
+            begun = lambda program=program: not program.running or events(program, "daemon_started")  # noqa: E731
+            eventually(begun, HEAL_SECONDS_MAX, claim=f"{program.name} has started")
             program.signal(signal.SIGTERM)
         wrong = {program.name: exit_code(program) for program in programs if exit_code(program)}
         tails = [program.tail() for program in programs if program.name in wrong]
