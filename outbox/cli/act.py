@@ -97,7 +97,8 @@ def _do(session: Session, operation_id: str | None, act_: BulkAct, selection: Se
     async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
         refusal = act_.refusal(dossier)
         if refusal is not None:
-            raise Refused(f"{refusal[:1].upper()}{refusal[1:]}.", hint=f"See: outbox why {operation_id}")
+            whose = f"Operation {operation_id} of tenant {dossier.row['tenant_id']}"
+            raise Refused(f"{whose} is refused this: {refusal}.", hint=f"See: outbox why {operation_id}")
         if dry_run:
             sentence = f"{act_.name} would be done to {operation_id}, which is {dossier.state}."
             return {"state": dossier.state, "dry_run": True, "sentence": sentence}

@@ -12,7 +12,7 @@ from outbox.cli.doctor import EXIT_PROBLEM
 from outbox.doctor import CHECKS
 from tests.support.desk import ASKING, BLIND, KEYED, Desk
 from tests.support.eventually import eventually
-from tests.support.postgres import Database
+from tests.support.postgres import Database, Role
 from tests.support.stage import Stage
 
 
@@ -315,6 +315,14 @@ def test_a_role_that_may_not_see_something_is_told_what_was_not_checked(desk: De
         not_checked = {item["check"] for item in items if item["found"].startswith("not checked")}
         assert ("placement" in not_checked) is (role == "viewer")
         assert not any(item["level"] == "problem" for item in items)
+
+
+@pytest.mark.parametrize("role", ["writer"])
+def test_a_role_that_may_make_no_check_is_refused_and_not_told_that_all_is_well(desk: Desk, role: Role) -> None:
+    text = desk.run.config.read_text()
+    desk.run.config.write_text(text.replace(desk.database.dsn, desk.database.dsn_for(role)))
+    error = desk.run.refused("doctor", code=5)
+    assert (error["code"], "outbox_operator" in error["hint"]) == ("not_permitted", True)
 
 
 def test_a_database_without_the_schema_is_said_in_one_sentence(desk: Desk, empty_database: Database) -> None:
