@@ -10,6 +10,7 @@ from outbox.lease import boottime
 from outbox.observe import emit
 from outbox.receivers import Receiver
 from outbox.registry import ReceiverEntry, Registry
+from outbox.settings.problems import did_you_mean
 from relay.circuit import Change
 from relay.service import Service
 
@@ -39,7 +40,7 @@ class Services:
             name: entry for name, entry in registry.receivers.items() if self._names is None or name in self._names
         }
         for name in set(self._names or ()) - wanted.keys() - self._refused:
-            self._refuse(name, "no receiver of this name has been applied")
+            self._refuse(name, f"no receiver of this name has been applied{did_you_mean(name, registry.receivers)}")
         for name in self.by_name.keys() - wanted.keys():
             self._retire(self.by_name.pop(name))
             del self._entries[name]
