@@ -44,9 +44,11 @@ group by d.tool
 -- name: report_evidence
 -- What was observed since then that should not be: an effect twice, or one against a state; and answers that came back under a lost lease,
 -- which were refused as writes and kept as evidence.
-select i.tool, count(distinct e.evidence_id) filter (where e.source = 'relay') as writes_refused, count(distinct e.seq) filter (where e.duplicates > 0) as duplicates, count(distinct c.evidence_id) as contradictions
-from outbox.evidence e join outbox.intent i on i.seq = e.seq left join outbox.contradiction c on c.evidence_id = e.evidence_id
-where e.observed_at >= %(since)s group by i.tool
+select coalesce(i.tool, g.tool) as tool, count(distinct e.evidence_id) filter (where e.source = 'relay') as writes_refused,
+  count(distinct e.seq) filter (where e.duplicates > 0) as duplicates, count(distinct c.evidence_id) as contradictions
+from outbox.evidence e left join outbox.intent i on i.seq = e.seq left join outbox.tombstone g on g.seq = e.seq
+left join outbox.contradiction c on c.evidence_id = e.evidence_id
+where e.observed_at >= %(since)s and (i.seq is not null or g.seq is not null) group by 1
 
 -- name: report_daemons
 -- The daemons that have lived since then: how many, and what they have counted in all their lives.

@@ -161,6 +161,7 @@ def test_evidence_against_an_end_raises_also_when_that_was_purged(
     assert desk.stage.value("select count(*) from outbox.contradiction") == int(is_against)
     assert len(desk.run.json("show", "op")["contradictions"]) == int(is_against)
     assert any("somebody must look" in line for line in desk.run.json("why", "op")["known"]) is is_against
+    assert desk.run.json("report", "--since", "1h")["totals"]["contradictions"] == int(is_against)
 
 
 def test_what_may_still_land_in_the_order_of_its_key_stays(desk: Desk) -> None:
