@@ -73,6 +73,7 @@ grant update (step, next_at, reads, last_read_at, needs_person, reason, claimed_
 grant select on outbox.contradiction to outbox_reconciler;
 grant delete on outbox.landing to outbox_reconciler;
 grant execute on function outbox.settle(bigint, int, outbox.state, text, text, bigint, text, text),
+  outbox.settle_all(bigint[], int[], outbox.state[], text[], text[], bigint[], text[], text[], outbox.evidence[]),
   outbox.allow_resend(bigint, int, timestamptz, timestamptz), outbox.seize(bigint, int, int), outbox.sweep_orphans(interval),
   outbox.expire(int), outbox.redecide(int),
   outbox.enter_era(bigint, int), outbox.sweep_era(int), outbox.claim_chore(text, interval), outbox.place_of(bigint),

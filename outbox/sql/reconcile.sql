@@ -98,12 +98,16 @@ with given as materialized (
     as x(seq, receiver_id, lane, attempt, to_state, cause, evidence_id, external_id, receipt, {{look_names}})
 ), x as materialized (
   select g.* from given g where %(alone)s or outbox.seize(g.seq, g.receiver_id, g.lane)
-), proven as materialized (
-  select x.*, case when x.look_verdict is null then x.evidence_id else {{witness_look}} end as proof_id from x
+), g as materialized (
+  select array_agg(x.seq) as seqs, array_agg(x.attempt) as attempts, array_agg(x.to_state) as tos, array_agg(x.cause) as causes,
+    array_agg(null::text) as decided_bys, array_agg(x.evidence_id) as evidence_ids, array_agg(x.external_id) as external_ids,
+    array_agg(x.receipt) as receipts, array_agg(case when x.look_verdict is not null then row(null, x.seq, x.look_attempt, x.look_fence, 'lookup',
+      x.look_verdict, x.look_external_id, x.look_receipt, x.look_duplicates, x.look_status, x.look_excerpt, x.look_request_id, x.look_sent_at,
+      null, 'reconciler', null, x.look_note)::outbox.evidence end) as looks
+  from x
 )
-select p.seq, p.proof_id as evidence_id,
-  outbox.settle(p.seq, p.attempt, p.to_state, p.cause, 'evidence#' || p.proof_id, p.proof_id, p.external_id, p.receipt) as answer
-from proven p
+select s.seq, s.evidence_id, s.answer
+from g, outbox.settle_all(g.seqs, g.attempts, g.tos, g.causes, g.decided_bys, g.evidence_ids, g.external_ids, g.receipts, g.looks) s
 
 -- name: allow_resend
 -- Let the holders of the lanes send again. Each answer: applied, or moved.

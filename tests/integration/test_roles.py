@@ -96,7 +96,7 @@ DAEMONS = "enter_era sweep_era timeline database_oid claim_chore expire redecide
 EXECUTE: dict[Role, str] = {
     "writer": f"{PURE} as_tenant put get_operation feed",
     "relay": f"{PURE} {DAEMONS} feed_xid take doubt_upsert pause_add",
-    "reconciler": f"{PURE} {DAEMONS} settle allow_resend seize sweep_orphans place_of unplaced forget",
+    "reconciler": f"{PURE} {DAEMONS} settle settle_all allow_resend seize sweep_orphans place_of unplaced forget",
     "approver": f"{PURE} get_operation place_of approve revoke",
     "operator": f"{PURE} as_tenant get_operation put feed feed_of_all approve revoke resolve retry cancel settled place_of fence_of redecide hold_writers"
     " pause_add pause_end unblock expedite seq_at purgeable purge forget redact unplaced repair",

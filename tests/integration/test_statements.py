@@ -245,6 +245,34 @@ def test_claiming_doubts_reads_what_is_due(burst: Stage) -> None:
     assert len(rows) == 10
 
 
+@pytest.mark.parametrize("plans", ["auto", "force_generic_plan"])
+@pytest.mark.parametrize(
+    "name", ["count_read", "read_claimed", "reschedule", "release_claims", "settle", "allow_resend"]
+)
+def test_a_group_of_operations_in_doubt_reads_the_named(burst: Stage, name: str, plans: str) -> None:
+    connection, reconcile = burst.session("reconciler"), sql.load("reconcile")
+    connection.execute(f"set plan_cache_mode = {plans}".encode())
+    connection.prepare_threshold = None if plans == "auto" else 0
+    burst.rows("update outbox.doubt set next_at = outbox.now() where next_at > outbox.now() and seq <= 200")
+    claim = {"receiver_ids": [1], "places": [100], "claim": uuid4(), "claim_seconds": 60}
+    with connection.transaction(force_rollback=True):
+        rows = connection.execute(reconcile["claim_doubt"], claim).fetchall()
+        columns: dict[str, Any] = {one: [row[one] for row in rows] for one in ("seq", "receiver_id", "lane", "attempt")}
+        now = [row["now"] for row in rows]
+        columns |= {
+            "claim": [claim["claim"]] * 100,
+            "step": ["look"] * 100,
+            "to": ["rejected"] * 100,
+            "cause": ["no_effect"] * 100,
+            "evidence_id": [1] * 100,
+        }
+        columns |= dict.fromkeys(("sent_at", "next_at", "claimed_next_at", "at", "look_again_at"), now)
+        names = set(re.findall(r"%\((\w+)\)s", reconcile[name]))
+        given = {one: columns.get(one, [None] * 100) for one in names} | {"alone": False}
+        done = assert_reads_at_most(connection, 12 * 100, lambda: connection.execute(reconcile[name], given).fetchall())
+    assert len(done) == 100
+
+
 def test_a_row_that_waits_for_its_predecessors_costs_an_index_probe(holder: Holder) -> None:
     """Every second operation waits for the one before it under its ordering key."""
     begun = holder.begin(after=ROWS // 5, batch_max=ROWS) or []

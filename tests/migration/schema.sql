@@ -1089,46 +1089,109 @@ CREATE FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbox.state
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  held outbox.pending;
-  tool outbox.tool;
 begin
-  if p_to not in ('succeeded', 'rejected', 'authorized') then
-    raise exception 'settle leads to succeeded, rejected or authorized, not %', p_to using errcode = 'OB409';
+  return (select s.answer from outbox.settle_all(array[p_seq], array[p_attempt], array[p_to], array[p_cause], array[p_decided_by],
+    array[p_evidence_id], array[p_external_id], array[p_receipt], null) s);
+end $$;
+CREATE TABLE outbox.evidence (
+    evidence_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    attempt integer,
+    fence bigint,
+    kind text NOT NULL,
+    verdict text,
+    external_id text,
+    receipt text,
+    duplicates integer DEFAULT 0 NOT NULL,
+    status integer,
+    excerpt text,
+    request_id text,
+    sent_at timestamp with time zone,
+    observed_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
+    source text NOT NULL,
+    stated_by text,
+    note text,
+    CONSTRAINT evidence_excerpt_check CHECK ((octet_length(excerpt) <= 4096)),
+    CONSTRAINT evidence_external_id_check CHECK ((octet_length(external_id) <= 500)),
+    CONSTRAINT evidence_kind_check CHECK ((kind = ANY (ARRAY['receipt'::text, 'not_sent'::text, 'late_answer'::text, 'lookup'::text, 'statement'::text, 'callback'::text]))),
+    CONSTRAINT evidence_note_check CHECK ((octet_length(note) <= 4096)),
+    CONSTRAINT evidence_receipt_check CHECK ((octet_length(receipt) <= 8192)),
+    CONSTRAINT evidence_request_id_check CHECK ((octet_length(request_id) <= 300)),
+    CONSTRAINT evidence_verdict_check CHECK ((verdict = ANY (ARRAY['confirmed'::text, 'ended'::text, 'partial'::text, 'not_found'::text, 'unknown'::text])))
+);
+CREATE FUNCTION outbox.settle_all(p_seqs bigint[], p_attempts integer[], p_tos outbox.state[], p_causes text[], p_decided_bys text[], p_evidence_ids bigint[], p_external_ids text[], p_receipts text[], p_looks outbox.evidence[]) RETURNS TABLE(seq bigint, evidence_id bigint, answer text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  held outbox.pending[];
+  applied bigint[];
+  proofs bigint[];
+begin
+  if exists (select from unnest(p_tos) as u(state) where u.state not in ('succeeded', 'rejected', 'authorized')) then
+    raise exception 'settle leads to succeeded, rejected or authorized, not %', p_tos using errcode = 'OB409';
   end if;
-  select p.* into held from outbox.place_of(p_seq) w join outbox.pending p
-      on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = p_seq
-    where p.state = 'unknown' and p.attempt = p_attempt for no key update of p;
-  if not found then
-    return 'moved';
-  end if;
-  if p_to <> 'succeeded' and outbox.proven(p_seq) then
-    return 'receipt';
-  end if;
-  select t.* into tool from outbox.intent i join outbox.tool t on t.name = i.tool where i.seq = p_seq;
-  if p_to = 'authorized' then
-    update outbox.pending p set state = 'authorized', step = 'none', unresolved_at = null, next_at = outbox.now(), cause = p_cause,
-        first_sent_at = case when tool.stores_key_on_execution then null else p.first_sent_at end,
-        resend_until = case when tool.stores_key_on_execution then null else p.resend_until end
-      where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
-    perform outbox.ring(held.receiver_id, held.lane, held.seq);
-  else
-    delete from outbox.pending p where p.receiver_id = held.receiver_id and p.lane = held.lane and p.seq = held.seq;
+  -- The lock first: what follows sees what was committed while this waited for it. Here and below one by one, as no statistics of a burst
+  -- can be trusted: no plan may read a whole lane.
+  select coalesce(array_agg(y.held), '{}') into held from (
+    select u.seq, u.attempt from unnest(p_seqs, p_attempts) as u(seq, attempt) order by u.seq
+  ) x cross join lateral (
+    select p as held from outbox.place_of(x.seq) w join outbox.pending p on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = x.seq
+    where p.state = 'unknown' and p.attempt = x.attempt for no key update of p
+  ) y;
+  with x as materialized (
+    select h.*, u.to_state, u.why, u.decided_by, u.evidence_id, u.external_id, u.receipt, u.n, t.stores_key_on_execution, t.lands_late, t.person_settle
+    from unnest(held) h join unnest(p_seqs, p_tos, p_causes, p_decided_bys, p_evidence_ids, p_external_ids, p_receipts)
+        with ordinality as u(named, to_state, why, decided_by, evidence_id, external_id, receipt, n) on u.named = h.seq
+      cross join lateral (select t.* from outbox.intent i join outbox.tool t on t.name = i.tool where i.seq = h.seq offset 0) t
+    where u.to_state = 'succeeded' or not outbox.proven(h.seq)
+  ), e as (
+    -- Not by witness(): what a proof changes in an open row and its doubt ends with them.
+    insert into outbox.evidence (seq, attempt, fence, kind, verdict, external_id, receipt, duplicates, status, excerpt, request_id, sent_at, source,
+      stated_by, note)
+    select x.seq, v.attempt, v.fence, v.kind, v.verdict, v.external_id, v.receipt, coalesce(v.duplicates, 0), v.status, v.excerpt, v.request_id,
+      v.sent_at, v.source, v.stated_by, v.note
+    from x cross join lateral (select (p_looks[x.n]).*) v where v.kind is not null
+    returning seq, evidence_id
+  ), r as materialized (
+    select x.*, coalesce(e.evidence_id, x.evidence_id) as proof from x left join e on e.seq = x.seq
+  ), freed as (
+    update outbox.pending p set state = 'authorized', step = 'none', unresolved_at = null, next_at = outbox.now(), cause = r.why,
+      first_sent_at = case when r.stores_key_on_execution then null else p.first_sent_at end,
+      resend_until = case when r.stores_key_on_execution then null else p.resend_until end
+    from r where r.to_state = 'authorized' and p.receiver_id = r.receiver_id and p.lane = r.lane and p.seq = r.seq
+  ), gone as (
+    delete from outbox.pending p using r where r.to_state <> 'authorized' and p.receiver_id = r.receiver_id and p.lane = r.lane and p.seq = r.seq
+  ), ended as (
     insert into outbox.outcome (seq, from_state, state, cause, attempt, fence, first_sent_at, started_at, sent_key, wire_digest,
-        contract_id, approval_id, policy_version, throttled, not_sent, receipt, external_id, decided_by, evidence_id)
-    values (held.seq, 'unknown', p_to, p_cause, held.attempt, held.fence, held.first_sent_at, held.begun_at, held.sent_key, held.wire_digest,
-        held.contract_id, held.approval_id, held.policy_version, held.throttled, held.not_sent, p_receipt, p_external_id, p_decided_by, p_evidence_id);
-    if held.ord is not null and tool.lands_late then
-      insert into outbox.landing (receiver_id, ord, seq, until)
-        select held.receiver_id, held.ord, held.seq, coalesce(d.settle_at, d.gave_up_at + tool.person_settle)
-        from outbox.doubt d where d.seq = held.seq
-        on conflict do nothing;
-    end if;
-    perform outbox.ring(p.receiver_id, p.lane, p.seq) from outbox.pending p
-      where p.receiver_id = held.receiver_id and p.ord = held.ord and p.seq > held.seq order by p.seq limit 1;
-  end if;
-  delete from outbox.doubt d where d.seq = p_seq;
-  return 'applied';
+      contract_id, approval_id, policy_version, throttled, not_sent, receipt, external_id, decided_by, evidence_id)
+    select r.seq, 'unknown', r.to_state, r.why, r.attempt, r.fence, r.first_sent_at, r.begun_at, r.sent_key, r.wire_digest,
+      r.contract_id, r.approval_id, r.policy_version, r.throttled, r.not_sent, r.receipt, r.external_id,
+      coalesce(r.decided_by, 'evidence#' || r.proof), r.proof
+    from r where r.to_state <> 'authorized'
+  ), landing as (
+    insert into outbox.landing (receiver_id, ord, seq, until)
+    select r.receiver_id, r.ord, r.seq, coalesce(d.settle_at, d.gave_up_at + r.person_settle) from r join outbox.doubt d on d.seq = r.seq
+    where r.to_state <> 'authorized' and r.ord is not null and r.lands_late
+    on conflict do nothing
+  ), undoubted as (
+    delete from outbox.doubt d using r where d.seq = r.seq
+  )
+  select coalesce(array_agg(r.seq), '{}'), coalesce(array_agg(r.proof), '{}') into applied, proofs from r;
+  -- Whoever may go on now: the operation itself, or the next one under its ordering key.
+  perform outbox.ring(g.receiver_id, g.lane, g.seq) from unnest(held) h cross join lateral (
+    select p.receiver_id, p.lane, p.seq from outbox.pending p
+      where p.receiver_id = h.receiver_id and p.lane = h.lane and p.seq = h.seq and p.state = 'authorized'
+    union all (select p.receiver_id, p.lane, p.seq from outbox.pending p
+      where h.ord is not null and p.receiver_id = h.receiver_id and p.ord = h.ord and p.seq > h.seq order by p.seq limit 1)
+  ) g where h.seq = any(applied);
+  return query select a.seq, a.proof, 'applied' from unnest(applied, proofs) as a(seq, proof);
+  return query select u.named, case when v.kind is null then u.evidence_id else outbox.witness(u.named, v.attempt, v.fence, v.kind, v.verdict,
+      v.external_id, v.receipt, v.duplicates, v.status, v.excerpt, v.request_id, v.sent_at, v.source, v.stated_by, v.note) end,
+    case when exists (select from unnest(held) h where h.seq = u.named) then 'receipt' else 'moved' end
+  from unnest(p_seqs, p_evidence_ids) with ordinality as u(named, evidence_id, n) cross join lateral (select (p_looks[u.n]).*) v
+  where u.named <> all(applied);
 end $$;
 CREATE FUNCTION outbox.settled(p_seq bigint) RETURNS TABLE(settled boolean, at timestamp with time zone, bound boolean)
     LANGUAGE sql STABLE
@@ -1433,32 +1496,6 @@ ALTER TABLE outbox.contract ALTER COLUMN contract_id ADD GENERATED ALWAYS AS IDE
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
-);
-CREATE TABLE outbox.evidence (
-    evidence_id bigint NOT NULL,
-    seq bigint NOT NULL,
-    attempt integer,
-    fence bigint,
-    kind text NOT NULL,
-    verdict text,
-    external_id text,
-    receipt text,
-    duplicates integer DEFAULT 0 NOT NULL,
-    status integer,
-    excerpt text,
-    request_id text,
-    sent_at timestamp with time zone,
-    observed_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
-    source text NOT NULL,
-    stated_by text,
-    note text,
-    CONSTRAINT evidence_excerpt_check CHECK ((octet_length(excerpt) <= 4096)),
-    CONSTRAINT evidence_external_id_check CHECK ((octet_length(external_id) <= 500)),
-    CONSTRAINT evidence_kind_check CHECK ((kind = ANY (ARRAY['receipt'::text, 'not_sent'::text, 'late_answer'::text, 'lookup'::text, 'statement'::text, 'callback'::text]))),
-    CONSTRAINT evidence_note_check CHECK ((octet_length(note) <= 4096)),
-    CONSTRAINT evidence_receipt_check CHECK ((octet_length(receipt) <= 8192)),
-    CONSTRAINT evidence_request_id_check CHECK ((octet_length(request_id) <= 300)),
-    CONSTRAINT evidence_verdict_check CHECK ((verdict = ANY (ARRAY['confirmed'::text, 'ended'::text, 'partial'::text, 'not_found'::text, 'unknown'::text])))
 );
 CREATE TABLE outbox.tombstone (
     tenant_id text NOT NULL,
@@ -2021,6 +2058,12 @@ REVOKE ALL ON FUNCTION outbox.seq_at(p_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.seq_at(p_at timestamp with time zone) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint, p_external_id text, p_receipt text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.settle(p_seq bigint, p_attempt integer, p_to outbox.state, p_cause text, p_decided_by text, p_evidence_id bigint, p_external_id text, p_receipt text) TO outbox_reconciler;
+GRANT SELECT ON TABLE outbox.evidence TO outbox_relay;
+GRANT SELECT ON TABLE outbox.evidence TO outbox_reconciler;
+GRANT SELECT ON TABLE outbox.evidence TO outbox_approver;
+GRANT SELECT ON TABLE outbox.evidence TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.settle_all(p_seqs bigint[], p_attempts integer[], p_tos outbox.state[], p_causes text[], p_decided_bys text[], p_evidence_ids bigint[], p_external_ids text[], p_receipts text[], p_looks outbox.evidence[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.settle_all(p_seqs bigint[], p_attempts integer[], p_tos outbox.state[], p_causes text[], p_decided_bys text[], p_evidence_ids bigint[], p_external_ids text[], p_receipts text[], p_looks outbox.evidence[]) TO outbox_reconciler;
 REVOKE ALL ON FUNCTION outbox.settled(p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.settled(p_seq bigint) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.sweep_era(p_limit integer) FROM PUBLIC;
@@ -2080,10 +2123,6 @@ GRANT SELECT ON TABLE outbox.contract TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.contract TO outbox_approver;
 GRANT SELECT,INSERT ON TABLE outbox.contract TO outbox_operator;
 GRANT SELECT ON TABLE outbox.contract TO outbox_viewer;
-GRANT SELECT ON TABLE outbox.evidence TO outbox_relay;
-GRANT SELECT ON TABLE outbox.evidence TO outbox_reconciler;
-GRANT SELECT ON TABLE outbox.evidence TO outbox_approver;
-GRANT SELECT ON TABLE outbox.evidence TO outbox_operator;
 GRANT SELECT ON TABLE outbox.tombstone TO outbox_approver;
 GRANT SELECT ON TABLE outbox.tombstone TO outbox_operator;
 GRANT SELECT(tenant_id) ON TABLE outbox.tombstone TO outbox_viewer;

@@ -19,7 +19,7 @@ BEGIN: Final = "set state = 'executing'"
 END: Final = "insert into outbox.outcome"
 DOUBT: Final = "outbox.doubt_upsert("
 TAKE: Final = "from outbox.take("
-SETTLE: Final = "outbox.settle("
+SETTLE: Final = "outbox.settle_all("
 PUT: Final = "outbox.put("
 COMMIT: Final = "COMMIT"
 

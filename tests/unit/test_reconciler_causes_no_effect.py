@@ -41,7 +41,7 @@ CALLED = {
     "place_of",
     "redecide",
     "seize",
-    "settle",
+    "settle_all",
     "sweep_era",
     "sweep_orphans",
     "timeline",
