@@ -117,6 +117,7 @@ class Sweep:
         places = self._free_places(receivers)
         if not places:
             return True
+        full = len(places) < len(receivers)
         token = uuid4()
         crashpoints.reach("before_claim_doubt")
         doubts = await self._store.rows(
@@ -128,14 +129,14 @@ class Sweep:
             claim_seconds=self._bounds.claim_seconds,
         )
         if not doubts:
-            return False
+            return full
         crashpoints.reach("after_claim_doubt")
         known = await read_evidence(self._store, [doubt.seq for doubt in doubts])
         for doubt in doubts:
             claim = Claim(token, receivers[doubt.receiver_id].name, doubt, known[doubt.seq])
             self._running[asyncio.create_task(self._settler.settle(claim))] = claim
         claimed = Counter(doubt.receiver_id for doubt in doubts)
-        return any(claimed[receiver_id] == free for receiver_id, free in places.items())
+        return full or any(claimed[receiver_id] == free for receiver_id, free in places.items())
 
     def _free_places(self, receivers: Mapping[int, ReceiverEntry]) -> dict[int, int]:
         """

@@ -19,6 +19,7 @@ from tests.support.doubts import (
     SETTLE_SECONDS,
     UNKNOWN,
     Records,
+    another_receiver,
     configuration,
     in_doubt,
     reconciler_on,
@@ -144,6 +145,40 @@ async def test_a_claim_takes_no_more_than_the_receiver_takes_at_a_time(database:
             assert await swept(reconciler) == {Done.SUCCEEDED: 3}
         async with reconciler_on(database, Records(CONFIRMED), concurrency=1) as reconciler:
             assert await swept(reconciler) == {Done.SUCCEEDED: 1}
+
+
+async def test_places_that_are_free_are_filled_without_waiting_for_the_next_poll(
+    stage: Stage, holder: Holder, clock: Clock
+) -> None:
+    """Single ones are not worth a claim; the second is not overlooked because another receiver has nothing to do."""
+    await register(stage.database, another_receiver())
+    for number in range(20):
+        in_doubt(stage, holder, "thing.looked_up", f"op-{number}")
+    clock.advance(2)
+    gates: list[asyncio.Event] = []
+
+    async def look(_: Question) -> Observation:
+        gates.append(asyncio.Event())
+        await gates[-1].wait()
+        return CONFIRMED
+
+    async with reconciler_on(stage.database, Records(look), concurrency=16) as reconciler:
+        stop = asyncio.Event()
+        running = asyncio.create_task(reconciler.sweep.run(stop, 3_600))
+
+        async def asked(number: int, ended: int) -> bool:
+            ends = stage.value("select count(*) from outbox.outcome")
+            return (len(gates), ends, len(reconciler.sweep._running)) == (number, ended, number - ended)
+
+        await eventually_async(lambda: asked(16, 0))
+        gates[0].set()
+        await eventually_async(lambda: asked(16, 1))
+        gates[1].set()
+        await eventually_async(lambda: asked(18, 2))
+        stop.set()
+        await running
+        await reconciler.sweep.finish(0.0, asyncio.Event())
+    assert stage.value("select count(*) from outbox.doubt where claimed_by is not null") == 0
 
 
 # --------------------------------------------------------------------------------------------- one among many is wrong

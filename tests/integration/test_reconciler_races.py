@@ -12,7 +12,6 @@ from outbox.contract import ReceiverConfig
 from outbox.errors import ConfigError
 from outbox.evidence import Observation, Verdict
 from outbox.receivers import Question, Receiver
-from outbox.settings import Configuration
 from reconciler.act import Done
 from reconciler.service import Reconciler
 from tests.support.doubts import (
@@ -22,6 +21,7 @@ from tests.support.doubts import (
     UNKNOWN,
     Held,
     Records,
+    another_receiver,
     in_doubt,
     reconciler_on,
     register,
@@ -358,22 +358,6 @@ async def test_a_reconciler_may_be_told_to_ask_some_receivers_only(stage: Stage,
     with pytest.raises(ConfigError, match="there is no such receiver"):
         async with reconciler_on(stage.database, Records(), only=("nobody",)):
             pass
-
-
-def another_receiver() -> Configuration:
-    """The receiver `shop`, with one tool."""
-    return Configuration.model_validate(
-        {
-            "receivers": {"shop": {"transport": "scripted", "lanes": 1}},
-            "tools": {
-                "shop.sell": {
-                    "receiver": "shop",
-                    "deadline": "5s",
-                    "contract": {"lookup": {"by": "reference"}},
-                }
-            },
-        }
-    )
 
 
 async def test_one_operation_that_cannot_be_judged_stops_no_other(stage: Stage, holder: Holder, clock: Clock) -> None:

@@ -63,6 +63,22 @@ def configuration(**receiver: Any) -> Configuration:
     return Configuration.model_validate({"receivers": {RECEIVER: config}, "tools": tools})
 
 
+def another_receiver() -> Configuration:
+    """The receiver `shop`, with one tool."""
+    return Configuration.model_validate(
+        {
+            "receivers": {"shop": {"transport": "scripted", "lanes": 1}},
+            "tools": {
+                "shop.sell": {
+                    "receiver": "shop",
+                    "deadline": "5s",
+                    "contract": {"lookup": {"by": "reference"}},
+                }
+            },
+        }
+    )
+
+
 async def register(database: Database, registry: Configuration | None = None) -> None:
     """Apply a configuration to a database."""
     async with Store(database.dsn, "apply") as store:
