@@ -7,7 +7,7 @@ changes nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
@@ -46,6 +46,13 @@ class Done(StrEnum):
     """It could not be judged; once the claim has run out it is tried again."""
 
 
+@dataclass(slots=True)
+class Place:
+    """One of a receiver's places: taken until its operation has been looked up, or is done with."""
+
+    taken: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claimed operation with all that is known of it."""
@@ -54,6 +61,7 @@ class Claim:
     receiver: str
     doubt: Doubt
     evidence: Sequence[Evidence]
+    place: Place = field(default_factory=Place)
 
 
 def name(doubt: Doubt) -> dict[str, object]:

@@ -142,6 +142,7 @@ class Settler:
         doubt = claim.doubt
         if rules.asks_where_it_was_sent:
             observation = await self._readers.ask(claim.receiver, self._question(doubt, rules.pinned))
+            claim.place.taken = False
         else:
             observation = Observation(
                 verdict=Verdict.UNKNOWN, note="not asked: the receiver has another host or account now"

@@ -26,6 +26,8 @@ from reconciler.settle import Settler
 
 # A claim fills at least this part of a receiver's places: operations that are claimed together are written together.
 FILLED_TOGETHER: Final = 8
+# What has been looked up is written while the next are looked up: so many times a receiver's places are worked on.
+WORKED_ON: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +146,14 @@ class Sweep:
 
         Single places are not worth a claim where there are many: they are filled together.
         """
-        busy = Counter(claim.doubt.receiver_id for claim in self._running.values())
+        worked_on = Counter(claim.doubt.receiver_id for claim in self._running.values())
+        taken = Counter(claim.doubt.receiver_id for claim in self._running.values() if claim.place.taken)
         self._turn = (self._turn + 1) % max(len(receivers), 1)
         left, places = self._bounds.batch_max, {}
         ids = list(receivers)
         for receiver_id in ids[self._turn :] + ids[: self._turn]:
             room = min(self._bounds.places, receivers[receiver_id].config.concurrency)
-            free = room - busy[receiver_id]
+            free = min(room - taken[receiver_id], WORKED_ON * room - worked_on[receiver_id])
             if left and free > 0 and free >= room // FILLED_TOGETHER:
                 places[receiver_id] = min(free, left)
                 left -= places[receiver_id]

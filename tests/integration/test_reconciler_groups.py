@@ -181,6 +181,33 @@ async def test_places_that_are_free_are_filled_without_waiting_for_the_next_poll
     assert stage.value("select count(*) from outbox.doubt where claimed_by is not null") == 0
 
 
+async def test_what_has_been_looked_up_holds_no_place_while_it_is_written(stage: Stage, seqs: list[int]) -> None:
+    """Rows that a person holds are waited for; others are looked up meanwhile, as long as there are not too many."""
+    person, records = stage.connect(), Records(CONFIRMED)
+
+    def hold(*held: int) -> None:
+        person.execute("rollback")
+        person.execute("begin")
+        person.execute("select from outbox.pending where seq = any(%s) for update", [list(held)])
+
+    async with reconciler_on(stage.database, records, concurrency=2) as reconciler:
+        stop = asyncio.Event()
+        hold(*seqs)
+        running = asyncio.create_task(reconciler.sweep.run(stop, 0.01))
+
+        async def asked(number: int, ended: int) -> bool:
+            return (len(records.questions), stage.value("select count(*) from outbox.outcome")) == (number, ended)
+
+        await eventually_async(lambda: asked(4, 0))
+        assert reconciler.sweep._free_places(reconciler._served()) == {}
+        hold(*seqs[:2])
+        await eventually_async(lambda: asked(MANY, MANY - 2))
+        person.execute("rollback")
+        await eventually_async(lambda: asked(MANY, MANY))
+        stop.set()
+        await running
+
+
 # --------------------------------------------------------------------------------------------- one among many is wrong
 
 
