@@ -12,6 +12,7 @@ from outbox.observe import Meters, emit
 from outbox.receivers import Receiver, open_receiver
 from outbox.registry import ReceiverEntry, Registry, Wirings, read_registry
 from outbox.settings import ReconcilerSettings, Settings
+from outbox.settings.problems import did_you_mean
 from outbox.store import Store
 from reconciler.act import Done
 from reconciler.chores import Chores
@@ -84,7 +85,11 @@ class Reconciler:
         """
         problems = await self._refresh()
         problems += [
-            Problem(f"receivers.{name}", "there is no such receiver", "not_found")
+            Problem(
+                f"receivers.{name}",
+                f"there is no such receiver{did_you_mean(name, self._known().receivers)}",
+                "not_found",
+            )
             for name in self._member.receivers or ()
             if name not in self._known().receivers
         ]

@@ -54,6 +54,6 @@ def test_what_is_wrong_is_said_without_the_secret(run: CommandLine, empty_databa
     assert "pa55word" not in str(run.refused("inbox", "--name", "shop", "--dsn", "nonsense pa55word", code=2))
     run.json("inbox", "--name", "shop", "--dsn", empty_database.dsn)
     error = run.refused("inbox", "--name", "warehouse", "--dsn", empty_database.dsn, code=4)
-    assert "this inbox is called shop" in error["message"]
+    assert "This inbox is called shop" in error["message"]
     name = run.refused("inbox", "--name", "two words", "--dsn", empty_database.dsn, code=2)
     assert name["code"] == "config_error"

@@ -485,7 +485,7 @@ def test_installing_again_changes_nothing_and_another_name_is_refused(inbox: Inb
     callers.receive()
     kit.install(inbox.database.dsn, NAME)
     assert callers.receive()["said"] == "repeated"
-    with pytest.raises(Refused, match="this inbox is called shop"):
+    with pytest.raises(Refused, match="This inbox is called shop"):
         kit.install(inbox.database.dsn, "warehouse")
 
 

@@ -216,7 +216,7 @@ async def test_lanes_of_a_relay_that_died_are_taken_over_and_its_attempts_become
         assert stage.state(seq) == "executing"
         async with heir.running():
             await until(lambda: held(stage, heir) == [4])
-            assert heir.counted("made_unknown") == 1
+            await until(lambda: heir.counted("made_unknown") == 1)
             stage.as_role("reconciler").execute(
                 "select outbox.allow_resend(%s, 1, outbox.now(), outbox.now() + interval '1 h')", [seq]
             )
