@@ -183,16 +183,13 @@ async def test_places_that_are_free_are_filled_without_waiting_for_the_next_poll
 
 async def test_what_has_been_looked_up_holds_no_place_while_it_is_written(stage: Stage, seqs: list[int]) -> None:
     """Rows that a person holds are waited for; others are looked up meanwhile, as long as there are not too many."""
-    person, records = stage.connect(), Records(CONFIRMED)
-
-    def hold(*held: int) -> None:
-        person.execute("rollback")
+    first, others, records = stage.connect(), stage.connect(), Records(CONFIRMED)
+    for person, held in ((first, seqs[:2]), (others, seqs[2:])):
         person.execute("begin")
-        person.execute("select from outbox.pending where seq = any(%s) for update", [list(held)])
+        person.execute("select from outbox.pending where seq = any(%s) for update", [held])
 
     async with reconciler_on(stage.database, records, concurrency=2) as reconciler:
         stop = asyncio.Event()
-        hold(*seqs)
         running = asyncio.create_task(reconciler.sweep.run(stop, 0.01))
 
         async def asked(number: int, ended: int) -> bool:
@@ -200,9 +197,9 @@ async def test_what_has_been_looked_up_holds_no_place_while_it_is_written(stage:
 
         await eventually_async(lambda: asked(4, 0))
         assert reconciler.sweep._free_places(reconciler._served()) == {}
-        hold(*seqs[:2])
+        others.execute("rollback")
         await eventually_async(lambda: asked(MANY, MANY - 2))
-        person.execute("rollback")
+        first.execute("rollback")
         await eventually_async(lambda: asked(MANY, MANY))
         stop.set()
         await running
