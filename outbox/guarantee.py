@@ -143,6 +143,8 @@ def _warnings(wiring: Wiring) -> Iterator[str]:
     trusted, lookup = wiring.trusted, wiring.lookup
     if wiring.config.contract is None:
         yield "no contract is stated, so nothing is promised: every lost answer waits for a person"
+    if wiring.receiver.transport == "http":
+        yield from _no_receipt(wiring)
     if isinstance(trusted.key, Key) and wiring.retention_seconds == 0:
         why = "is not verified" if "key_retention" in wiring.contract.unverified else "is not stated"
         yield (
@@ -159,6 +161,21 @@ def _warnings(wiring: Wiring) -> Iterator[str]:
             'lookup.absence_is_proof is stated in vain: without in_flight_bound a "not found" never proves anything,'
             " since a request may still land after it"
         )
+
+
+def _no_receipt(wiring: Wiring) -> Iterator[str]:
+    """Over HTTP no answer is a receipt by itself; other transports recognise theirs."""
+    meanings = {rule.means for rule in wiring.trusted.answers}
+    # What is accepted and done later is recognised by a look.
+    if "receipt" in meanings or ("accepted" in meanings and wiring.lookup is not None):
+        return
+    ends = "it succeeds only if a look finds its effect" if wiring.lookup is not None else "it ends with a person"
+    stated = "`answers` is not verified" if "answers" in wiring.contract.unverified else "no rule of `answers` says so"
+    yield (
+        f"no answer counts as a receipt, since {stated}: no attempt can succeed by its answer, and whatever the receiver"
+        f" answers to an operation, {ends}. State which answer proves the effect, such as"
+        ' answers = [{ status = [200, 201], means = "receipt" }]'
+    )
 
 
 def _exclusion(fencing: Fencing | str) -> Iterator[str]:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from outbox.contract import Fencing
+from outbox.contract import Fencing, Wiring
 from outbox.guarantee import Promise, guarantee, mixed, warnings
-from tests.support.contracts import BOUND, CLASSES, KEY, STRONG, of_class, wiring
+from tests.support.contracts import BOUND, CLASSES, HEARSAY, KEY, STRONG, of_class, receiver, tool, wiring
 
 PROMISES: dict[str, Promise] = {
     "key for ever": Promise.DEDUPLICATED,
@@ -175,6 +175,37 @@ def test_a_contract_whose_facts_carry_something_has_no_warning(contract: dict[st
 
 def test_a_tool_without_a_contract_has_a_warning() -> None:
     assert "waits for a person" in warnings(wiring(None))[0]
+
+
+RECEIPT = {"status": [200, 201], "means": "receipt"}
+ACCEPTED = {"status": [202], "means": "accepted"}
+NO_RECEIPT: list[tuple[dict[str, Any] | None, str]] = [
+    (None, "it ends with a person"),
+    ({}, "it ends with a person"),
+    ({"key": KEY, "key_retention": "24h"}, "it ends with a person"),
+    ({"answers": [ACCEPTED]}, "it ends with a person"),
+    ({"answers": [{"status": [404], "means": "refused"}], "lookup": HEARSAY}, "only if a look finds its effect"),
+    ({"answers": [RECEIPT], "unverified": ["answers"]}, "is not verified"),
+]
+
+
+def over_http(contract: dict[str, Any] | None) -> str:
+    return "\n".join(warnings(Wiring.of("t", tool(contract), receiver(transport="http", base_url="http://h"))))
+
+
+@pytest.mark.parametrize(("contract", "words"), NO_RECEIPT, ids=str)
+def test_a_contract_under_which_no_answer_is_a_receipt_has_a_warning_with_the_rule_that_is_missing(
+    contract: dict[str, Any] | None, words: str
+) -> None:
+    said = over_http(contract)
+    assert "no attempt can succeed by its answer" in said
+    assert words in said
+    assert '{ status = [200, 201], means = "receipt" }' in said
+
+
+@pytest.mark.parametrize("contract", [{"answers": [RECEIPT]}, {"answers": [ACCEPTED], "lookup": HEARSAY}], ids=str)
+def test_a_contract_that_says_what_proves_the_effect_has_no_warning(contract: dict[str, Any]) -> None:
+    assert over_http(contract) == ""
 
 
 def test_a_tool_without_a_safe_resend_beside_others_that_have_one_wants_a_receiver_of_its_own() -> None:
