@@ -24,7 +24,8 @@ def doctor_command(session: Session, *, everything: bool, strict: bool) -> int:
 
     Schema, server, roles, clocks, registry; whoever keeps dead rows; replication; daemons, lanes, attempts that do not
     leave, pauses, receivers that are left alone; doubts, windows that close, intents that were never placed. Changes
-    nothing. Exit code 1: there is a problem.
+    nothing. Exit code 1: there is a problem. What stands still until somebody acts is one; what somebody has paused, or
+    what passes by itself, is a warning.
 
     \b
     Examples:

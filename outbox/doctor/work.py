@@ -13,6 +13,12 @@ SEEN_WITHIN_SECONDS: Final = 30.0
 LATE_SECONDS: Final = 60.0
 # A window that closes within the hour is somebody's work before it does.
 CLOSING_SECONDS: Final = 3_600.0
+# An outage of minutes passes by itself; of a longer one somebody should know. What waits for a person stands until one
+# comes: a quarter of an hour is what the one who is on call has for it.
+LEFT_ALONE_SECONDS: Final = 300.0
+WAITING_SECONDS: Final = 900.0
+# The name under which relays pause a receiver (relay/loop.py): nobody but a person lets it go on.
+_RELAY: Final = "relay"
 SHOWN_MAX: Final = 100
 COUNTED_MAX: Final = 1_000
 # A look through all intents takes a second per million; the newest are looked through by default.
@@ -86,21 +92,29 @@ async def receivers(patient: Patient) -> list[Finding]:
     """Whether anything is paused, or left alone."""
     found = []
     for row in await patient.store.dicts("doctor_receivers"):
-        name = row["name"]
-        if row["paused_at"] is not None:
-            what = f"receiver {name} is paused since {clock(row['paused_at'])} by {row['paused_by']}"
-            found.append(
-                warning("pauses", f"{what}: {row['pause_reason']}", f"outbox resume receiver {name} --reason ...")
-            )
-        if row["circuit_opened_at"] is not None:
-            what = f"receiver {name} is left alone since {clock(row['circuit_opened_at'])}: {row['circuit_reason']}"
-            advice = f"it is tried every minute at least; at once: outbox resume receiver {name} --reason ..."
-            found.append(problem("circuits", what, advice))
+        found += judge_receiver(row)
     for row in await patient.store.dicts("doctor_pauses", limit=SHOWN_MAX):
-        what = f"{row['kind']} {row['name']} is paused since {clock(row['paused_at'])} by {row['paused_by']}"
-        advice = f"outbox resume {row['kind']} {row['name']} --reason ..."
-        found.append(warning("pauses", f"{what}: {row['reason']}", advice))
+        found.append(_pause(row["kind"], row["name"], row))
     return found or ok("pauses", "nothing is paused, and every receiver answers")
+
+
+def judge_receiver(row: Row) -> list[Finding]:
+    """Judge one receiver: what a relay has paused stands still until somebody acts, and so may an outage."""
+    name, found = row["name"], []
+    if row["paused_at"] is not None:
+        found.append(_pause("receiver", name, row))
+    if row["circuit_opened_at"] is not None:
+        judge = problem if row["circuit_seconds"] > LEFT_ALONE_SECONDS else warning
+        what = f"receiver {name} is left alone since {clock(row['circuit_opened_at'])}: {row['circuit_reason']}"
+        advice = f"it is tried every minute at least; at once: outbox resume receiver {name} --reason ..."
+        found.append(judge("circuits", what, advice))
+    return found
+
+
+def _pause(kind: str, name: str, row: Row) -> Finding:
+    judge = problem if row["paused_by"] == _RELAY else warning
+    what = f"{kind} {name} is paused since {clock(row['paused_at'])} by {row['paused_by']}: {row['pause_reason']}"
+    return judge("pauses", what, f"outbox resume {kind} {name} --reason ...")
 
 
 async def doubts(patient: Patient) -> list[Finding]:
@@ -120,8 +134,9 @@ def judge_doubts(row: Row, contradictions: int) -> list[Finding]:
         what = f"{row['late']} doubts are more than {span(LATE_SECONDS)} late"
         found.append(problem("doubts", what, "does a reconciler live, and does it reach the receivers? its log says"))
     if row["needs_person"]:
-        what = f"{row['needs_person']} operations wait for a person, the oldest doubt for {span(row['oldest_seconds'])}"
-        found.append(warning("doubts", what, "outbox stuck"))
+        judge = problem if row["waiting_seconds"] > WAITING_SECONDS else warning
+        what = f"{row['needs_person']} operations wait for a person, the oldest for {span(row['waiting_seconds'])}"
+        found.append(judge("doubts", what, "outbox stuck"))
     if row["closing"]:
         until = clock(row["closes_at"])
         what = f"{row['closing']} operations can be sent again for less than an hour, the first until {until}"

@@ -75,19 +75,19 @@ where m.seen_at > outbox.now() - %(seen_within_seconds)s * interval '1 second' o
 
 -- name: doctor_receivers
 -- Each receiver: whether it is left alone, or paused, and whether anything of it is open.
-select r.name, r.circuit_opened_at, r.circuit_reason, r.circuit_probes, r.circuit_retry_at, z.paused_at, z.paused_by, z.reason as pause_reason,
+select r.name, r.circuit_opened_at, r.circuit_reason, extract(epoch from outbox.now() - r.circuit_opened_at)::float8 as circuit_seconds, z.paused_at, z.paused_by, z.reason as pause_reason,
   exists (select from outbox.pending p where p.receiver_id = r.receiver_id) as has_work
 from outbox.receiver r left join outbox.pause z on z.kind = 'receiver' and z.name = r.name order by r.name
 
 -- name: doctor_pauses
 -- The other kill switches that are on.
-select z.kind, z.name, z.paused_at, z.paused_by, z.reason from outbox.pause z where z.kind <> 'receiver' order by z.paused_at limit %(limit)s
+select z.kind, z.name, z.paused_at, z.paused_by, z.reason as pause_reason from outbox.pause z where z.kind <> 'receiver' order by z.paused_at limit %(limit)s
 
 -- name: doctor_doubt
 -- How much is in doubt, for whom, how late; and how much of it can be sent again for a short while only.
 select count(*) as open, count(*) filter (where d.needs_person) as needs_person,
   count(*) filter (where not d.needs_person and d.next_at < outbox.now() - %(late_seconds)s * interval '1 second') as late,
-  extract(epoch from outbox.now() - min(d.since))::float8 as oldest_seconds,
+  extract(epoch from outbox.now() - min(d.since) filter (where d.needs_person))::float8 as waiting_seconds,
   count(*) filter (where c.closes_at > outbox.now() and c.closes_at < outbox.now() + %(within_seconds)s * interval '1 second') as closing,
   min(c.closes_at) filter (where c.closes_at > outbox.now()) as closes_at
 from outbox.doubt d left join lateral (

@@ -254,12 +254,28 @@ def test_pauses_and_circuits_are_told_with_who_why_and_how_to_end_them(desk: Des
     items = examine(desk)
     assert [(item["level"], item["check"]) for item in items] == [
         ("warning", "pauses"),
-        ("problem", "circuits"),
+        ("warning", "circuits"),
         ("warning", "pauses"),
     ]
     assert "ticket 4711" in items[0]["found"]
     assert "no connection" in items[1]["found"]
     assert all("outbox resume" in item["advice"] for item in items)
+
+
+def test_a_monitor_hears_of_what_stands_still_until_somebody_acts(desk: Desk) -> None:
+    live(desk)
+    desk.unknown("person", BLIND, answer={"steps": "person", "reasons": "no_lookup"})
+    desk.stage.rows("update outbox.receiver set circuit_opened_at = outbox.now(), circuit_retry_at = outbox.now()")
+    assert found(desk) == [("warning", "circuits"), ("warning", "doubts")]
+    desk.clock.advance(1_000)
+    live(desk)
+    desk.stage.rows("select outbox.pause_add('receiver', 'warehouse', 'relay', 'our credential was refused')")
+    assert found(desk) == [("problem", "pauses"), ("problem", "circuits"), ("problem", "doubts")]
+    command = desk.run("doctor", "--json").json
+    (advice,) = [item["advice"] for item in command["items"] if item["check"] == "pauses"]
+    assert advice.startswith("outbox resume receiver warehouse")
+    desk.run.json(*advice.removeprefix("outbox ").replace("...", "repaired").split())
+    assert ("problem", "pauses") not in found(desk)
 
 
 def test_doubts_windows_and_contradictions_are_told(desk: Desk) -> None:
@@ -309,11 +325,11 @@ def test_warnings_count_only_where_somebody_is_strict(desk: Desk, monkeypatch: p
 def test_a_role_that_may_not_see_something_is_told_what_was_not_checked(desk: Desk) -> None:
     live(desk)
     text = desk.run.config.read_text()
-    for role in ("operator", "viewer"):
+    for role in ("operator", "approver", "viewer"):
         desk.run.config.write_text(text.replace(desk.database.dsn, desk.database.dsn_for(role)))
         items = examine(desk)
         not_checked = {item["check"] for item in items if item["found"].startswith("not checked")}
-        assert ("placement" in not_checked) is (role == "viewer")
+        assert ("placement" in not_checked) is (role in {"viewer", "approver"})
         assert not any(item["level"] == "problem" for item in items)
 
 

@@ -8,7 +8,7 @@ import pytest
 from outbox.doctor import Finding, Level
 from outbox.doctor.foundation import judge_clock, judge_role, judge_server, judge_version
 from outbox.doctor.storage import judge_holder, judge_replication, judge_table
-from outbox.doctor.work import judge_daemons, judge_doubts
+from outbox.doctor.work import judge_daemons, judge_doubts, judge_receiver
 from outbox.schema import SCHEMA_VERSION
 
 NOW = datetime(2026, 11, 30, 3, tzinfo=UTC)
@@ -175,10 +175,33 @@ def test_every_receiver_needs_a_relay_and_a_reconciler(
     assert levels(judge_daemons(members, receivers)) == expected
 
 
+WELL = {"name": "warehouse", "paused_at": None, "circuit_opened_at": None}
+PAUSED = WELL | {"paused_at": NOW, "paused_by": "ann", "pause_reason": "their release"}
+LEFT_ALONE = WELL | {"circuit_opened_at": NOW, "circuit_reason": "no answer", "circuit_seconds": 299.0}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (WELL, []),
+        (PAUSED, [Level.WARNING]),
+        (PAUSED | {"paused_by": "relay"}, [Level.PROBLEM]),
+        (LEFT_ALONE, [Level.WARNING]),
+        (LEFT_ALONE | {"circuit_seconds": 301.0}, [Level.PROBLEM]),
+    ],
+    ids=["well", "paused by a person", "paused by a relay", "left alone for minutes", "left alone for longer"],
+)
+def test_what_stands_still_until_somebody_acts_is_a_problem(row: dict[str, Any], expected: list[Level]) -> None:
+    found = judge_receiver(row)
+    assert levels(found) == expected
+    assert all("outbox resume receiver warehouse" in (finding.advice or "") for finding in found)
+
+
 def test_doubts_are_judged_by_who_must_act() -> None:
-    calm = {"open": 3, "needs_person": 0, "late": 0, "closing": 0, "oldest_seconds": 9.0, "closes_at": None}
+    calm = {"open": 3, "needs_person": 0, "late": 0, "closing": 0, "waiting_seconds": 9.0, "closes_at": None}
     assert levels(judge_doubts(calm, 0)) == [Level.OK]
     assert levels(judge_doubts(calm | {"needs_person": 1}, 0)) == [Level.WARNING]
+    assert levels(judge_doubts(calm | {"needs_person": 1, "waiting_seconds": 901.0}, 0)) == [Level.PROBLEM]
     assert levels(judge_doubts(calm | {"late": 1}, 0)) == [Level.PROBLEM]
     assert levels(judge_doubts(calm | {"closing": 2, "closes_at": NOW}, 0)) == [Level.WARNING]
     assert levels(judge_doubts(calm, 1)) == [Level.PROBLEM]
