@@ -12,7 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from outbox.canonical import canonical_object
 from outbox.digest import derived_id
+from outbox.dsn import dsn_problem
 from outbox.errors import (
+    ConfigError,
     DatabaseUnavailable,
     IntentConflict,
     InvalidIntent,
@@ -45,7 +47,8 @@ class Outbox:
     method has an asynchronous twin (`aput`, `aput_many`, `aget`, `await_`, `afeed`) for an AsyncSession or
     AsyncConnection of SQLAlchemy, an AsyncConnection or AsyncCursor of psycopg, or a connection of asyncpg.
     They run in the transaction that the connection is in, and never commit.
-    `dsn` is for `wait` and `feed`, which then open a connection of their own. May be shared by threads and tasks.
+    `dsn` is for `wait` and `feed`, which then open a connection of their own; ConfigError if it is no connection string
+    of libpq. May be shared by threads and tasks.
     """
 
     tenant_id: str
@@ -55,6 +58,8 @@ class Outbox:
 
     def __post_init__(self) -> None:
         _valid(_ID, tenant_id=self.tenant_id, principal_id=self.principal_id)
+        if self.dsn is not None and (problem := dsn_problem(self.dsn)):
+            raise ConfigError.at("dsn", problem)
 
     def put(self, connection: "SyncConnection", intent: Intent) -> Operation:
         """

@@ -15,8 +15,9 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from outbox.demo.programs import Program, Programs
+from outbox.dsn import dsn_problem
 from outbox.embedded import Server
-from outbox.errors import ReceiverError
+from outbox.errors import ConfigError, ReceiverError
 from outbox.migrate import create_database, drop_database, upgrade
 from outbox.store import Store
 
@@ -116,6 +117,8 @@ def world(*, keep: bool = False) -> Iterator[World]:
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         if given := os.environ.get(GIVEN_DSN):
+            if problem := dsn_problem(given):
+                raise ConfigError.at(GIVEN_DSN, problem)
             admin, origin = given, "the given database server"
         else:
             server = stack.enter_context(Server(outlive=keep))

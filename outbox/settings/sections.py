@@ -2,24 +2,16 @@
 
 from typing import Annotated, Literal
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from outbox.contract.tool import ReceiverName
+from outbox.dsn import dsn_problem
 from outbox.duration import Duration, parse_duration
 
 
 def _check_dsn(dsn: str) -> str:
-    if dsn.startswith(("postgresql+", "postgres+")):
-        raise ValueError("a libpq connection string is needed: write postgresql:// without the driver's name")
-    try:
-        conninfo_to_dict(dsn)
-    except ProgrammingError:
-        # The parser's own message quotes what it could not read, and that may be a password.
-        raise ValueError(
-            'not a connection string: write "postgresql://user@host/database" or "host=... dbname=..."'
-        ) from None
+    if problem := dsn_problem(dsn):
+        raise ValueError(problem)
     return dsn
 
 

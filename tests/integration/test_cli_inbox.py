@@ -51,7 +51,9 @@ def test_what_is_wrong_is_said_without_the_secret(run: CommandLine, empty_databa
     dsn = "postgresql://u:pa55word@127.0.0.1:1/x"
     error = run.refused("inbox", "--name", "shop", "--dsn", dsn, code=5)
     assert "pa55word" not in str(error)
-    assert "pa55word" not in str(run.refused("inbox", "--name", "shop", "--dsn", "nonsense pa55word", code=2))
+    for wrong in ("nonsense pa55word", "postgresql+psycopg://u:pa55word@h/x", "postgresql://u:p@pa55word@h/x"):
+        error = run.refused("inbox", "--name", "shop", "--dsn", wrong, code=2)
+        assert (error["code"], "pa55word" in str(error)) == ("config_error", False)
     run.json("inbox", "--name", "shop", "--dsn", empty_database.dsn)
     error = run.refused("inbox", "--name", "warehouse", "--dsn", empty_database.dsn, code=4)
     assert "This inbox is called shop" in error["message"]

@@ -591,3 +591,14 @@ async def test_a_message_has_no_room_for_what_only_the_owner_may_know(inbox: Inb
     """DETAIL quotes rows; it is not kept."""
     outcome = await deliver(arguments=asking(**{"raise": "P0001"}))
     assert "only we may know" not in repr(outcome)
+
+
+async def test_a_secret_that_is_no_connection_string_is_named_as_that_and_not_repeated(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong in (f"postgresql+psycopg://u:{SECRET}@h/db", f"postgresql://u:p@{SECRET}@h/db", SECRET):
+        monkeypatch.setenv("SHOP_DSN", wrong)
+        outcome = await deliver()
+        assert isinstance(outcome, NotSent)
+        assert outcome.cause is Cause.SECRET_MISSING
+        assert SECRET not in repr(outcome)

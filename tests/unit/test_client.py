@@ -8,7 +8,7 @@ import pytest
 
 from outbox import Intent, InvalidIntent, Operation, Outbox
 from outbox.digest import derived_id
-from outbox.errors import Misuse
+from outbox.errors import ConfigError, Misuse
 from outbox.waiting import Puts, pauses, steps
 
 BOX = Outbox(tenant_id="acme", principal_id="agent/planner")
@@ -24,6 +24,41 @@ def test_tenant_and_principal_are_checked_and_cannot_be_changed() -> None:
 
 def test_a_dsn_stays_out_of_the_repr() -> None:
     assert "hush" not in repr(Outbox("acme", "p", dsn="postgresql://u:hush@h/db"))
+
+
+@pytest.mark.parametrize(
+    ("dsn", "advice"),
+    [
+        ("postgresql+psycopg://u:hunter2@h/db", "without the driver's name"),
+        ("postgres+asyncpg://u:hunter2@h/db", "without the driver's name"),
+        ("host=h password=hunter2 nonsense", "host=... dbname=..."),
+        ("postgresql://u:p@hunter2@h/db", "%40"),
+        ("postgresql://u:hunter2/x@h/db", "%2F"),
+        ("postgresql://u:1/hunter2@h/db", "%2F"),
+    ],
+)
+def test_a_dsn_that_libpq_cannot_read_is_refused_at_once_and_not_repeated(dsn: str, advice: str) -> None:
+    with pytest.raises(ConfigError, match=advice) as caught:
+        Outbox("acme", "p", dsn=dsn)
+    assert [problem.place for problem in caught.value.problems] == ["dsn"]
+    assert "hunter2" not in f"{caught.value!r} {caught.value}"
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://u:p%40%2Fss@h/db",
+        "postgresql://u@h/a%40b",
+        "postgresql://u@one:1,two:2/db?sslmode=require",
+        "postgresql://u:pa?ss@h/db",
+        "postgresql://%2Fvar%2Frun/db",
+        "host=@abstract,/tmp dbname=a@b",
+        "service=outbox",
+        "",
+    ],
+)
+def test_a_dsn_that_libpq_reads_is_taken(dsn: str) -> None:
+    assert Outbox("acme", "p", dsn=dsn).dsn == dsn
 
 
 def test_the_same_step_has_the_same_id_whatever_form_its_arguments_have() -> None:

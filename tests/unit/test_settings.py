@@ -175,7 +175,9 @@ def test_a_secret_in_the_file_is_refused_and_not_repeated(write: Any) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dsn", ["postgresql+psycopg://u:hunter2@h/db", "host=h password=hunter2 nonsense"])
+@pytest.mark.parametrize(
+    "dsn", ["postgresql+psycopg://u:hunter2@h/db", "host=h password=hunter2 nonsense", "postgresql://u:p@hunter2@h/db"]
+)
 def test_a_dsn_that_libpq_cannot_read_is_refused_and_not_repeated(write: Any, dsn: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(write(f'[database]\ndsn = "{dsn}"\n'))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
+from outbox.dsn import dsn_problem
 from outbox.errors import SecretMissing
 from outbox.lease import boottime
 from outbox.receivers.credentials import Secret
@@ -74,11 +75,8 @@ class Connections:
         self._idle.clear()
 
     async def _connect(self, dsn: Secret) -> Link:
-        try:
-            # Parsed here, where the only thing that can be wrong is the string. Messages about it quote it.
-            conninfo_to_dict(dsn.reveal())
-        except psycopg.Error:
-            raise SecretMissing("the secret is no connection string of libpq") from None
+        if problem := dsn_problem(dsn.reveal()):
+            raise SecretMissing(f"the secret is no connection string of libpq: {problem}")
         conninfo = make_conninfo(
             dsn.reveal(), **CONNECTION_OPTIONS, application_name=self._application, client_encoding="utf8"
         )

@@ -8,9 +8,9 @@ import psycopg
 import tenacity
 from psycopg import errors as pg
 from psycopg import sql as composing
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import class_row
 
+from outbox.dsn import dsn_problem
 from outbox.errors import ConfigError, DatabaseUnavailable, NotPermitted, SchemaMismatch
 from outbox.sql import script
 from outbox.store import translate
@@ -94,8 +94,5 @@ def _check_name(name: str) -> None:
 
 
 def _check_dsn(dsn: str) -> None:
-    try:
-        conninfo_to_dict(dsn)
-    except psycopg.Error:
-        # Whose message quotes it.
-        raise ConfigError.at("dsn", "this is no connection string of libpq") from None
+    if problem := dsn_problem(dsn):
+        raise ConfigError.at("dsn", problem)
