@@ -151,15 +151,17 @@ def wire_digest(request: WireRequest, sent_key: str) -> bytes:
     return hashlib.sha256(encode_fields(*fixed, request.body, *named)).digest()
 
 
-def digest_of(wiring: Wiring, operation: Payload) -> bytes | None:
+def digest_of(wiring: Wiring, operation: Payload, built: Callable[[], WireRequest] | None = None) -> bytes | None:
     """
     The digest of what would be sent, whichever the transport; None where only the transport knows what that is.
 
-    Raises Unsendable.
+    `built`: gives the request where somebody has built it already. Raises Unsendable.
     """
     if wiring.receiver.transport == "postgres":
         return Message.of(wiring.tool, operation).digest
-    return None if wiring.request is None else wire_digest(build(wiring, operation), operation.sent_key)
+    if wiring.request is None:
+        return None
+    return wire_digest(build(wiring, operation) if built is None else built(), operation.sent_key)
 
 
 # ---------------------------------------------------------------------------------------------------------- the target

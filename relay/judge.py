@@ -5,6 +5,7 @@ from uuid import UUID
 
 from outbox import wire
 from outbox.digest import sent_key
+from outbox.receivers import Attempt
 from outbox.states import Cause
 from relay.begun import Begun, Bound
 
@@ -22,7 +23,7 @@ class Refusal:
     reason: str
 
 
-def judge(bound: Bound, payload: wire.Payload) -> bytes | Refusal | None:
+def judge(bound: Bound, request: Attempt) -> bytes | Refusal | None:
     """
     Return the digest of the request (None: the transport has no wire), or why it must not be sent.
 
@@ -33,14 +34,14 @@ def judge(bound: Bound, payload: wire.Payload) -> bytes | Refusal | None:
     if begun.true_digest != begun.digest or begun.approved_digest not in (None, begun.digest):
         return Refusal(Cause.TAMPERED, "the digest is not the one that was stored or approved")
     try:
-        digest = wire.digest_of(pinned, payload)
+        digest = wire.digest_of(pinned, request, request.wire_request)
     except wire.Unsendable as error:
         return Refusal(Cause.NO_ROUTE, error.message)
     if begun.contract_id != begun.contract_in_force:
         if pinned.scope(begun.tenant_id) != in_force.scope(begun.tenant_id):
             return Refusal(Cause.SCOPE_CHANGED, "the key was sent under another scope")
         try:
-            same = digest == wire.digest_of(in_force, payload)
+            same = digest == wire.digest_of(in_force, request)
         except wire.Unsendable:
             same = False
         if not same:

@@ -18,6 +18,7 @@ from outbox.contract import Wiring
 from outbox.evidence import Observation
 from outbox.outcome import Outcome
 from outbox.receivers.registry import Factory, open_receiver, transports
+from outbox.wire import WireRequest, build
 
 __all__ = ["Attempt", "Factory", "Gate", "Question", "Receiver", "TooLate", "open_receiver", "transports"]
 
@@ -77,6 +78,17 @@ class Attempt:
     fence_token: str | None = None
     traceparent: str | None = None
     first_sent_at: datetime | None = None
+    _built: list[WireRequest] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def wire_request(self) -> WireRequest:
+        """
+        The HTTP request of this attempt. Built once: what was judged is what is sent.
+
+        Raises `wire.Unsendable`, also where the tool says no request.
+        """
+        if not self._built:
+            self._built.append(build(self.wiring, self))
+        return self._built[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from outbox.receivers.http.client import Client, Reply
 from outbox.receivers.http.errors import EXPECTED, describe, outcome_of
 from outbox.receivers.http.retry_after import whole_seconds
 from outbox.states import Cause
-from outbox.wire import Unsendable, build, build_read, build_verify
+from outbox.wire import Unsendable, build_read, build_verify
 
 
 class HttpReader:
@@ -99,7 +99,7 @@ class HttpReceiver(HttpReader):
         """Send the request of this attempt once. Cancelled, it resets the connection and lets nothing more leave."""
         wiring = attempt.wiring
         try:
-            request = build(wiring, attempt)
+            request = attempt.wire_request()
             headers = self._headers(attempt)
         except Unsendable as error:
             return Refused(answer=Answer(excerpt=error.message))
