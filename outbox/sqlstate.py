@@ -18,11 +18,12 @@ from outbox.errors import (
     UnknownTool,
 )
 
-_ADDRESS = "The address is OUTBOX_DATABASE__DSN, else [database] dsn of the file, else that of outbox dev."
+ADDRESS = "The address is OUTBOX_DATABASE__DSN, else [database] dsn of the file, else that of outbox dev."
 # What PostgreSQL says of a connection that it refuses, as far as it says it in English, and what to do about it.
 _REFUSALS = {
     "does not exist": "Create what is missing (in a shell: createdb, createuser), or correct the address.",
-    "authentication failed": "The password or the role is wrong.",
+    "authentication failed": "The password or the role is wrong."
+    " To give a role a password, in psql: alter role ROLE password '...'.",
     "no password supplied": "A password is needed: in the address, in PGPASSWORD, or in ~/.pgpass.",
     "no pg_hba.conf entry": "The server lets nobody in from here so: add a line to its pg_hba.conf.",
     "failed to resolve host": "Is the name of the host right?",
@@ -32,10 +33,10 @@ _REFUSALS = {
 }
 
 
-def connection_hint(message: str) -> str:
-    """What to do when a first connection fails with this message."""
+def connection_hint(message: str, address: str = ADDRESS) -> str:
+    """What to do when a first connection fails with this message; `address` says where the DSN stands."""
     advice = next((text for words, text in _REFUSALS.items() if words in message), "Is PostgreSQL running there?")
-    return f"{advice} {_ADDRESS}"
+    return f"{advice} {address}"
 
 
 @dataclass(frozen=True, slots=True)

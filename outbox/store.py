@@ -35,7 +35,7 @@ from outbox.errors import (
     UnknownTool,
     Unstorable,
 )
-from outbox.sqlstate import connection_hint
+from outbox.sqlstate import ADDRESS, connection_hint
 
 Row = TypeVar("Row")
 
@@ -64,6 +64,7 @@ class Store:
     carry no parameters.
 
     `connected` looks at every new connection before anything else uses it; what it raises refuses that connection.
+    `address` tells a person where the DSN stands.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Store:
         pooler: bool = False,
         connected: "Callable[[Session], Awaitable[None]] | None" = None,
         acquire_seconds: float = 5.0,
+        address: str = ADDRESS,
     ) -> None:
         self._statements: dict[str, LiteralString] = {}
         for group in groups:
@@ -82,6 +84,7 @@ class Store:
         self._dsn = make_conninfo(dsn, application_name=name, **CONNECTION_OPTIONS)
         self._prepare = None if pooler else 5
         self._connected = connected
+        self._address = address
         self._pool = AsyncConnectionPool(
             self._dsn,
             kwargs={"autocommit": True, "prepare_threshold": self._prepare},
@@ -108,11 +111,11 @@ class Store:
             async with asyncio.timeout(_OPEN_SECONDS_MAX):
                 await self._try_connection()
         except DatabaseUnavailable as error:
-            hint = connection_hint(error.message)
+            hint = connection_hint(error.message, self._address)
             raise DatabaseUnavailable(f"Cannot reach the database: {error.message}", hint=hint) from None
         except TimeoutError:
             message = f"The database did not answer within {_OPEN_SECONDS_MAX} s."
-            raise DatabaseUnavailable(message, hint=connection_hint(message)) from None
+            raise DatabaseUnavailable(message, hint=connection_hint(message, self._address)) from None
         await self._pool.open()
 
     async def close(self) -> None:

@@ -198,6 +198,7 @@ async def reconciling(settings: Settings, receivers: Sequence[str] = ()) -> Asyn
         settings.database,
         groups=[STATEMENTS],
         connections_max=own.connections_max,
+        address=settings.address("reconciler"),
     ) as store:
         reconciler = Reconciler(store, life, own, member=member)
         try:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import functools
 import gc
 import sys
 from collections.abc import Sequence
@@ -37,14 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         configure(settings.relay.log)
         return EXIT_OK if asyncio.run(_run(settings, stopping)) else EXIT_UNRECORDED
     except OutboxError as error:
-        print(f"relay: {error}", file=sys.stderr)  # noqa: T201 - a program that does not start says why
+        print(f"outbox relay: {error}", file=sys.stderr)  # noqa: T201 - a program that does not start says why
         return EXIT_DATABASE if isinstance(error, DatabaseError) else EXIT_USAGE
     finally:
         stopping.over()
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="relay", description="Deliver intents to receivers.")
+    parser = argparse.ArgumentParser(prog="outbox relay", description="Deliver intents to receivers.")
     parser.add_argument("--config", type=Path, metavar="FILE", help="default: outbox.toml, or OUTBOX_CONFIG")
     parser.add_argument(
         "--receiver", action="append", metavar="NAME", help="serve this receiver only; may be given several times"
@@ -68,11 +69,12 @@ async def _run(settings: Settings, stopping: Stopping) -> bool:
     if relay.metrics_port is not None:
         _serve_metrics(meters, relay.metrics_port, relay.metrics_host)
     listening_dsn = settings.listening_dsn(dsn)
+    opening = functools.partial(
+        opened, dsn, member, life, settings.database, groups=("relay",), address=settings.address("relay")
+    )
     async with (
-        opened(
-            dsn, member, life, settings.database, groups=("relay",), connections_max=relay.connections_max - 1
-        ) as store,
-        opened(dsn, member, life, settings.database, groups=("relay",), connections_max=1) as lease_store,
+        opening(connections_max=relay.connections_max - 1) as store,
+        opening(connections_max=1) as lease_store,
     ):
         assert life.instance_id is not None  # noqa: S101 - every connection was looked at
         shared = Shared(

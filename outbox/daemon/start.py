@@ -1,15 +1,16 @@
 """How a daemon starts: what this database is, and whether the promises can rest on it."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from outbox import registry
 from outbox.daemon.member import Kind, Member, program_version
-from outbox.errors import DatabaseError, DatabaseUnavailable, RoleSettings, SchemaMismatch
+from outbox.errors import DatabaseError, DatabaseUnavailable, NotPermitted, RoleSettings, SchemaMismatch
 from outbox.observe import emit
 from outbox.schema import DAEMON_VERSION, OLDEST_SCHEMA, SCHEMA_VERSION
 from outbox.settings import DatabaseSettings
+from outbox.sqlstate import ADDRESS
 from outbox.store import Store
 
 if TYPE_CHECKING:
@@ -89,11 +90,15 @@ def check_schema(schema_version: int, min_daemon: int) -> None:
 
 
 async def check_role(store: Store, kind: Kind, *, shared_role: bool) -> None:
-    """Check that this session has the settings that promises rest on. Raises RoleSettings with all that is wrong."""
+    """
+    Check that this session has the settings that promises rest on.
+
+    Raises RoleSettings with all that is wrong; of a role that is not the daemon's own, that alone.
+    """
     (found,) = await store.dicts("effective_settings")
     wrong = []
     if found["role"] != f"outbox_{kind}" and not shared_role:
-        wrong.append(f"the role is {found['role']}, not outbox_{kind} (database.shared_role = true allows it)")
+        raise RoleSettings(f"The {kind} has logged in as {found['role']}, not as outbox_{kind}.", hint=_log_in_as(kind))
     if not found["sees_every_tenant"]:
         wrong.append(f"row-level security hides the operations from it (grant outbox_{kind} to it)")
     wrong += weak_settings(found)
@@ -104,6 +109,15 @@ async def check_role(store: Store, kind: Kind, *, shared_role: bool) -> None:
         )
     if found["fsync"] == "off":
         emit("settings_weak", role=found["role"], reason="fsync is off: a crash of the machine loses exposures")
+
+
+def _log_in_as(kind: Kind) -> str:
+    variable = f"OUTBOX_{kind.upper()}__DSN"
+    return (
+        f"Log in as outbox_{kind}, which `outbox migrate` has made: {variable}=postgresql://outbox_{kind}:...@HOST/DATABASE"
+        f" (or [{kind}] dsn of the file). In psql, to give it a password: alter role outbox_{kind} password '...'."
+        " Under another role only database.shared_role = true lets daemons run."
+    )
 
 
 def weak_settings(found: Mapping[str, Any]) -> list[str]:
@@ -135,11 +149,14 @@ async def opened(
     *,
     groups: Sequence[str] = (),
     connections_max: int,
+    address: str = ADDRESS,
 ) -> AsyncIterator[Store]:
     """A checked store with the statements of `daemon`, `registry` and `groups`.
 
-    Raises DatabaseUnavailable, SchemaMismatch, RoleSettings or another DatabaseError: a daemon that cannot keep its
-    promises does not start.
+    `address` says where the DSN stands, for whoever reads that it leads nowhere.
+
+    Raises DatabaseUnavailable, SchemaMismatch, RoleSettings, NotPermitted or another DatabaseError: a daemon that
+    cannot keep its promises does not start.
     """
     store = Store(
         dsn,
@@ -150,7 +167,13 @@ async def opened(
         connections_max=connections_max,
         pooler=database.pooler,
         connected=life.look,
+        address=address,
     )
-    async with store:
-        await check_role(store, member.kind, shared_role=database.shared_role)
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(store)
+            await check_role(store, member.kind, shared_role=database.shared_role)
+        except NotPermitted as error:
+            own = f"In psql: grant outbox_{member.kind} to ROLE." if database.shared_role else _log_in_as(member.kind)
+            raise NotPermitted(f"The {member.kind}'s role lacks a right: {error.message}", hint=own) from None
         yield store

@@ -5,7 +5,7 @@ import os
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
@@ -22,7 +22,7 @@ from outbox.contract.tool import ReceiverConfig, ReceiverName, ToolConfig, ToolN
 from outbox.errors import ConfigError, Problem
 from outbox.receivers.registry import transports
 from outbox.settings.problems import Layers, did_you_mean, problems_of, unknown_variables
-from outbox.settings.sections import DatabaseSettings, ReconcilerSettings, RelaySettings
+from outbox.settings.sections import DaemonSettings, DatabaseSettings, ReconcilerSettings, RelaySettings
 
 FILE_NAME: Final = "outbox.toml"
 FILE_VARIABLE: Final = "OUTBOX_CONFIG"
@@ -70,6 +70,15 @@ class Settings(BaseSettings):
     def reconciler_dsn(self) -> str:
         """The reconciler's own DSN, else the common one. ConfigError if there is neither."""
         return self._needed(self.reconciler.dsn or self.database.dsn)
+
+    def address(self, kind: Literal["relay", "reconciler"]) -> str:
+        """Say where the DSN of a daemon stands, for whoever has to correct it."""
+        own, common = f"{ENV_PREFIX}{kind.upper()}__DSN", f"{ENV_PREFIX}DATABASE__DSN"
+        section: DaemonSettings = getattr(self, kind)
+        if section.dsn is not None:
+            return f"The address is {own if os.environ.get(own) else f'[{kind}] dsn of the file'}."
+        used = common if os.environ.get(common) else "[database] dsn of the file"
+        return f"The address is {used}, since neither {own} nor [{kind}] dsn says another."
 
     def listening_dsn(self, dsn: str) -> str | None:
         """Where a daemon that works on `dsn` listens for notifications; None: it only polls."""
@@ -163,7 +172,8 @@ def _load(kind: type[Loaded], path: Path | None, overrides: Mapping[str, Any]) -
         document = {name: value for name, value in document.items() if name not in {"receivers", "tools"}}
     found = unknown_variables(os.environ, ENV_PREFIX, Configuration.model_fields)
     try:
-        environment = EnvSettingsSource(kind)()
+        # Empty is not set: that is how compose passes on what nobody has set.
+        environment = EnvSettingsSource(kind, env_ignore_empty=True)()
     except SettingsError as error:
         raise ConfigError([*found, Problem("environment", str(error), "env_syntax")]) from None
     layers = Layers(str(place), text, document, environment, overrides, ENV_PREFIX)

@@ -134,7 +134,7 @@ def test_it_does_not_start_without_its_database(tmp_path: Path, receiver: Wareho
 def test_it_does_not_start_under_a_role_without_the_settings_that_promises_rest_on(house: House) -> None:
     program = house.start(dsn=house.stage.database.dsn)
     assert ended(program) == 5
-    assert "not outbox_reconciler" in program.log.read_text()
+    assert "not as outbox_reconciler" in program.log.read_text()
 
 
 # -------------------------------------------------------------------------------------------------------- life and end

@@ -71,6 +71,18 @@ def test_no_file_is_needed_and_a_named_one_must_exist(monkeypatch: pytest.Monkey
     assert problems(load_settings) == {str(tmp_path / "other.toml"): "there is no such file"}
 
 
+def test_an_empty_variable_is_as_if_it_were_not_set(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As compose passes on what nobody has set."""
+    path = write('[database]\ndsn = "postgresql:///all"\n[relay]\ngrace = "1s"\n')
+    for name in ("OUTBOX_RELAY__DSN", "OUTBOX_RELAY__GRACE", "OUTBOX_RELAY__RECEIVERS", "OUTBOX_RELAY"):
+        monkeypatch.setenv(name, "")
+    loaded = load_settings(path)
+    assert (loaded.relay_dsn, loaded.relay.grace_seconds) == ("postgresql:///all", 1.0)
+    assert loaded.relay.receivers is None
+    monkeypatch.setenv("OUTBOX_DATABASE__DSN", "")
+    assert load_settings(path).dsn == "postgresql:///all"
+
+
 def test_a_daemon_has_its_own_dsn_else_the_common_one(write: Any) -> None:
     loaded = load_settings(write('[database]\ndsn = "postgresql:///all"\n[relay]\ndsn = "postgresql:///relay"\n'))
     assert (loaded.relay_dsn, loaded.reconciler_dsn) == ("postgresql:///relay", "postgresql:///all")
