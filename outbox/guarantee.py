@@ -169,11 +169,11 @@ def _no_receipt(wiring: Wiring) -> Iterator[str]:
     # What is accepted and done later is recognised by a look.
     if "receipt" in meanings or ("accepted" in meanings and wiring.lookup is not None):
         return
-    ends = "it succeeds only if a look finds its effect" if wiring.lookup is not None else "it ends with a person"
+    ends = "succeeds only if a look finds its effect" if wiring.lookup is not None else "ends with a person"
     stated = "`answers` is not verified" if "answers" in wiring.contract.unverified else "no rule of `answers` says so"
     yield (
-        f"no answer counts as a receipt, since {stated}: no attempt can succeed by its answer, and whatever comes"
-        f" back, {ends}. State which answer proves the effect, such as"
+        f"no answer counts as a receipt, since {stated}: no attempt can succeed by its answer. Answered or"
+        f" not, an operation {ends}. State which answer proves the effect, such as"
         ' answers = [{ status = [200, 201], means = "receipt" }]'
     )
 

@@ -1,5 +1,7 @@
 """resolve, retry, cancel: what a person decides, of one operation or of many, recorded with the user of the system."""
 
+import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -8,14 +10,15 @@ from outbox import crashpoints
 from outbox.cli.bulk import BulkAct, Selection, act_in_bulk, one_or_many, selecting
 from outbox.cli.commands import act
 from outbox.cli.deeds import do, who
+from outbox.cli.output import safe
 from outbox.cli.session import Session
 from outbox.cli.texts import EXTERNAL_ID_BYTES_MAX, Kept
 from outbox.decide import statement_counts_from
 from outbox.errors import Refused
-from outbox.inspect import Dossier, how_it_ended, may_it_happen_twice
+from outbox.inspect import Dossier, answers_on_record, how_it_ended, may_it_happen_twice
 from outbox.inspect.twice import refusal_of
 from outbox.inspect.words import when
-from outbox.states import MAY_HIDE_EFFECT, TERMINAL
+from outbox.states import MAY_HIDE_EFFECT, TERMINAL, State
 from outbox.store import Store
 
 # A dry run of one retry ends as the retry would.
@@ -63,6 +66,8 @@ def resolve_command(
     "No effect" is refused as long as a request may still land, and if a receipt exists. Where the contract states no
     bound, it counts some time after giving up (person_settle), and is recorded as backed by no bound.
 
+    The answers that are on record are told; on a terminal "no effect" is asked for once more where there are any.
+
     \b
     Examples:
       outbox resolve order-17 --succeeded --external-id re_123 --evidence "shown in the dashboard, 30 Nov"
@@ -83,7 +88,8 @@ def resolve_command(
 
     async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
         looked_at = dossier.row["attempt"] if attempt is None else attempt
-        return await _resolve(store, dossier, to=to, attempt=looked_at, external_id=external_id, evidence=evidence)
+        statement = {"attempt": looked_at, "external_id": external_id, "evidence": evidence}
+        return await _resolve(store, dossier, to=to, asks=not (many or selection.yes or session.as_json), **statement)
 
     resolving = BulkAct("resolve", "select_for_resolve", _too_early if no_effect else _nothing_against, deed)
     return _do(session, operation_id, resolving, selection, dry_run=dry_run)
@@ -101,11 +107,23 @@ def _do(session: Session, operation_id: str | None, act_: BulkAct, selection: Se
             raise Refused(f"{whose} is refused this: {refusal}.", hint=f"See: outbox why {operation_id}")
         if dry_run:
             sentence = f"{act_.name} would be done to {operation_id}, which is {dossier.state}."
-            return {"state": dossier.state, "dry_run": True, "sentence": sentence}
-        return await act_.deed(store, dossier)
+            done: dict[str, Any] = {"state": dossier.state, "dry_run": True, "sentence": sentence}
+        else:
+            done = await act_.deed(store, dossier)
+        if not dossier.is_unknown:
+            return done
+        answers = answers_on_record(dossier)
+        sentence = "\n".join((done["sentence"], *_told(answers)))
+        return done | {"answers": list(answers), "sentence": sentence}
 
     do(session, operation_id, deed)
     return 0
+
+
+def _told(answers: Sequence[str]) -> list[str]:
+    if not answers:
+        return ["No answer is on record."]
+    return ["Answers on record:", *(f"  {answer}" for answer in answers)]
 
 
 def _nothing_against(_: Dossier) -> None:
@@ -121,8 +139,11 @@ def _too_early(dossier: Dossier) -> str | None:
     return f'a request may still have its effect: "no effect" counts from {when(counts, dossier.now)} on'
 
 
-async def _resolve(store: Store, dossier: Dossier, *, to: str, **statement: Any) -> dict[str, Any]:
-    name = dossier.row["operation_id"]
+async def _resolve(store: Store, dossier: Dossier, *, to: str, asks: bool, **statement: Any) -> dict[str, Any]:
+    name, answers = dossier.row["operation_id"], answers_on_record(dossier)
+    if asks and answers and to != State.SUCCEEDED and sys.stdin.isatty():
+        click.echo("\n".join(map(safe, _told(answers))), err=True)
+        click.confirm("Have you read them, and there was no effect?", abort=True, err=True)
     crashpoints.reach("before_resolve")
     if await store.value("resolve", **who(dossier), to=to, **statement) != "applied":
         raise Refused(f"Operation {name} has moved meanwhile.", hint=f"Look again: outbox show {name}")

@@ -8,6 +8,7 @@ Who authorized what, on which version, how often it was tried, what evidence the
 - `next_of`: what happens next, when, and why (`ahead.py`).
 - `may_it_happen_twice`: what a retry would risk (`twice.py`).
 - `document`: all of it with stable names (`document.py`).
+- `answers_on_record`: what the receiver has answered so far (`answered.py`).
 - `explain`: all of it in sentences; `how_it_ended`: its end in one (`explain.py`).
 - `tombstone`, `explain_tombstone`: what is left of a purged one (`tombstone.py`).
 
@@ -15,6 +16,7 @@ Nothing here decides: it asks `outbox.decide` and `outbox.guarantee`, as the dae
 """
 
 from outbox.inspect.ahead import NextStep, next_of
+from outbox.inspect.answered import answers_on_record
 from outbox.inspect.document import document
 from outbox.inspect.dossier import Dossier, read_dossier
 from outbox.inspect.explain import Explanation, explain, how_it_ended
@@ -32,6 +34,7 @@ __all__ = [
     "Found",
     "NextStep",
     "Twice",
+    "answers_on_record",
     "document",
     "explain",
     "explain_tombstone",

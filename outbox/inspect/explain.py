@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
-from outbox.contract import Key, Wiring
+from outbox.contract import Wiring
 from outbox.decide import (
+    Look,
     Person,
+    Resend,
     liveness_bound,
     no_resend,
     proof_at,
@@ -18,9 +20,10 @@ from outbox.decide import (
 from outbox.decide.times import after
 from outbox.evidence import Evidence
 from outbox.inspect.ahead import next_of
+from outbox.inspect.answered import answers_on_record, dated, support_lines
 from outbox.inspect.clauses import contract_lines
 from outbox.inspect.dossier import Daemons, Dossier, Row
-from outbox.inspect.unsent import remedy, unsent_cause, why_unsent
+from outbox.inspect.unsent import REFUSING_US, remedy, unsent_cause, why_unsent
 from outbox.inspect.words import NO_RESEND, clock, in_words, when
 from outbox.outcome import storable
 from outbox.states import TERMINAL, Cause, State
@@ -69,13 +72,16 @@ def _known(dossier: Dossier) -> Iterator[str]:
     yield _permission(dossier)
     yield _state(dossier)
     yield from _attempts(dossier)
+    if answers := answers_on_record(dossier):
+        yield f"Answers on record: {'; '.join(answers)}."
     quiet = [
         f"{row[name]} {words}" for name, words in (("throttled", "throttled"), ("not_sent", "never left")) if row[name]
     ]
     if quiet:
         yield f"Of its attempts, {' and '.join(quiet)}: these had no effect."
     if (cause := unsent_cause(row)) is not None and dossier.state not in TERMINAL:
-        yield f"Why its latest attempt did not leave: {why_unsent(cause, row)}."
+        how = "was refused" if cause in REFUSING_US else "did not leave"
+        yield f"Why its latest attempt {how}: {why_unsent(cause, row)}."
     if dossier.evidence:
         yield f"The latest observation: {_observation(dossier.evidence[-1])}."
 
@@ -90,7 +96,7 @@ def _attempts(dossier: Dossier) -> Iterator[str]:
             ends = ", ".join(f"{cause} ({count})" for cause, count in causes)
             yield f"{len(between)} more attempts followed, and ended: {ends}."
         if not 1 <= number <= len(between):
-            yield f"Attempt {attempt['attempt']} began at {_date(attempt['started_at'])} and ended: {attempt['cause']}."
+            yield f"Attempt {attempt['attempt']} began at {dated(attempt['started_at'])} and ended: {attempt['cause']}."
 
 
 def _permission(dossier: Dossier) -> str:
@@ -119,9 +125,10 @@ def _state(dossier: Dossier) -> str:
             begun = f"attempt {row['attempt']} began at {clock(row['begun_at'])} under fence {row['fence']}"
             return f"It is executing: {begun}."
         case State.UNKNOWN:
-            # What did not leave says nothing about the attempts of which nothing is known.
+            # What did not leave, or was refused, says nothing about the attempts of which nothing is known.
             if unsent_cause(row) is not None:
-                why = in_words(Cause(dossier.attempts[-1]["cause"])) if dossier.attempts else ""
+                doubtful = [cause for one in dossier.attempts if (cause := Cause(one["cause"])) not in REFUSING_US]
+                why = in_words(doubtful[-1]) if doubtful else ""
             return f"It is unknown since {when(dossier.in_doubt_since, dossier.now)}{f': {why}' if why else ''}."
         case State.SUCCEEDED | State.REJECTED:
             return ended(row)
@@ -169,6 +176,8 @@ def _not_known(dossier: Dossier) -> Iterator[str]:
     if not dossier.is_unknown:
         return
     yield "Whether the effect has happened. A lost answer is no failure."
+    if answers_on_record(dossier) and isinstance(dossier.decision, Look | Resend | Person | None):
+        yield "What the answers on record mean: under its contract they prove nothing. Read them before you decide."
     if dossier.wiring is None:
         return
     settled = settled_from(dossier.facts, dossier.wiring)
@@ -194,7 +203,8 @@ def _next(dossier: Dossier) -> Iterator[str]:
     if dossier.is_unknown and dossier.wiring is not None:
         yield from _in_doubt(dossier, dossier.wiring)
     if (cause := unsent_cause(dossier.row)) is not None:
-        yield f"What to do about what did not leave: {remedy(cause, dossier.row)}."
+        how = "was refused" if cause in REFUSING_US else "did not leave"
+        yield f"What to do about what {how}: {remedy(cause, dossier.row)}."
     if dossier.behind:
         yield f"{dossier.behind} later operations of its ordering key wait for it."
     yield from _what_a_person_can_do(dossier)
@@ -274,22 +284,3 @@ def _living(daemons: Daemons, kind: str, dossier: Dossier) -> str:
     if daemons.living == 1:
         return f"One {kind} that serves it is running{seen}."
     return f"{daemons.living} {kind}s that serve it are running{seen}."
-
-
-def support_lines(dossier: Dossier) -> Iterator[str]:
-    """What the provider's support will ask for: the key, and of each attempt its times, host, status and request id."""
-    if dossier.wiring is not None and not isinstance(dossier.wiring.contract.key, Key):
-        if dossier.attempts or dossier.state is State.EXECUTING:
-            yield f"No key was sent; the request carried Outbox-Operation: {dossier.row['operation_id']}."
-    elif dossier.row["sent_key"] is not None:
-        yield f"Key: {dossier.row['sent_key']}."
-    for attempt in dossier.attempts:
-        facts = {"host": attempt["peer"], "status": attempt["status"], "request id": attempt["request_id"]}
-        known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None) or "no answer"
-        yield f"Attempt {attempt['attempt']}: {_date(attempt['started_at'])} to {_date(attempt['ended_at'])}, {known}."
-    if dossier.state is State.EXECUTING:
-        yield f"Attempt {dossier.row['attempt']}: since {clock(dossier.row['begun_at'])}, no answer yet."
-
-
-def _date(date: Any) -> str:
-    return clock(date) if date is not None else "an unknown time"

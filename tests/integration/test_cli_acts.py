@@ -1,5 +1,6 @@
 """What a person decides: docs/cli.md says what each command does in each state, and here it is done."""
 
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,72 @@ def test_a_statement_that_was_never_written_has_changed_nothing(desk: Desk, monk
     with pytest.raises(crashpoints.Reached):
         desk.run("resolve", "op", "--succeeded", "--evidence", "x")
     assert desk.stage.everything() == history
+
+
+ANSWERED = {"causes": "ambiguous", "statuses": 201, "excerpts": '{"id": "re_b907bf15"}'}
+SAYING = ("--evidence", "x")
+
+
+def answered(desk: Desk) -> int:
+    """An operation of which an answer is on record that proves nothing, and "no effect" counts."""
+    seq = desk.unknown("op", BLIND, answer=ANSWERED)
+    desk.clock.advance(2 * 3600)
+    return seq
+
+
+def test_the_answers_on_record_are_told_by_why_and_by_a_statement_before_and_after(desk: Desk) -> None:
+    seq = answered(desk)
+    answer = 'attempt 1 was answered with 201 ({"id": "re_b907bf15"})'
+    why = desk.run.json("why", "op")
+    assert f"Answers on record: {answer}." in why["known"]
+    assert any("Read them before you decide" in line for line in why["not_known"])
+    assert answer in desk.run("resolve", "op", "--no-effect", "--dry-run", *SAYING).out
+    assert desk.run.json("resolve", "op", "--no-effect", "--dry-run", *SAYING)["answers"] == [answer]
+    assert desk.stage.state(seq) == "unknown"
+    assert answer in desk.run("resolve", "op", "--no-effect", *SAYING).out
+    assert desk.stage.state(seq) == "rejected"
+
+
+def test_what_came_later_is_an_answer_on_record_too_with_the_receivers_id(desk: Desk) -> None:
+    seq = desk.unknown("op")
+    desk.stage.witness(seq, "lookup", attempt=1, fence=desk.holder.fence, verdict="partial", external_id="re_1")
+    desk.stage.witness(seq, "lookup", attempt=1, fence=desk.holder.fence, verdict="not_found")
+    answers = desk.run.json("resolve", "op", "--succeeded", "--dry-run", *SAYING)["answers"]
+    assert answers == ["a look about attempt 1: partial, external id re_1"]
+
+
+def test_that_no_answer_is_on_record_is_said(desk: Desk) -> None:
+    desk.unknown("op")
+    assert "No answer is on record." in desk.run("resolve", "op", "--succeeded", "--dry-run", *SAYING).out
+    assert not any("nswers on record" in str(line) for line in desk.run.json("why", "op").values())
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "state"), [("n\n", "unknown"), ("y\n", "rejected")])
+def test_on_a_terminal_no_effect_is_asked_for_once_more_where_an_answer_is_on_record(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: str, state: str
+) -> None:
+    seq = answered(desk)
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    result = desk.run("resolve", "op", "--no-effect", *SAYING)
+    assert "re_b907bf15" in result.err
+    assert desk.stage.state(seq) == state
+
+
+@pytest.mark.parametrize("statement", [("--succeeded",), ("--no-effect", "--yes")])
+def test_nobody_is_asked_who_says_yes_or_that_it_succeeded(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, statement: tuple[str, ...]
+) -> None:
+    seq = answered(desk)
+    monkeypatch.setattr("sys.stdin", Terminal())
+    assert desk.run("resolve", "op", *statement, *SAYING).code == 0
+    assert desk.stage.state(seq) != "unknown"
 
 
 # ---------------------------------------------------------------------------------------------------------------- retry

@@ -180,10 +180,10 @@ def test_a_tool_without_a_contract_has_a_warning() -> None:
 RECEIPT = {"status": [200, 201], "means": "receipt"}
 ACCEPTED = {"status": [202], "means": "accepted"}
 NO_RECEIPT: list[tuple[dict[str, Any] | None, str]] = [
-    (None, "it ends with a person"),
-    ({}, "it ends with a person"),
-    ({"key": KEY, "key_retention": "24h"}, "it ends with a person"),
-    ({"answers": [ACCEPTED]}, "it ends with a person"),
+    (None, "an operation ends with a person"),
+    ({}, "an operation ends with a person"),
+    ({"key": KEY, "key_retention": "24h"}, "an operation ends with a person"),
+    ({"answers": [ACCEPTED]}, "an operation ends with a person"),
     ({"answers": [{"status": [404], "means": "refused"}], "lookup": HEARSAY}, "only if a look finds its effect"),
     ({"answers": [RECEIPT], "unverified": ["answers"]}, "is not verified"),
 ]
