@@ -73,13 +73,14 @@ def _columns(statement: str, rows: list[dict[str, Any]]) -> Columns:
         "reasons": every(None),
         "no_resends": every(False),  # noqa: FBT003 - a column, not a switch
     }
+    nothing = ("sent_keys", "wire_digests", "statuses", "excerpts", "request_ids", "peers")
+    columns |= {name: every(None) for name in nothing}
     if statement == "withdraw_attempts":
         columns["causes"] = every(Cause.NOT_SENT.value)
         columns["not_sents"] = every(True)  # noqa: FBT003
         columns["throttleds"] = every(False)  # noqa: FBT003
         columns["firsts"] = [row["first"] for row in rows]
-        return columns
-    columns["causes"] = every(Cause.ORPHANED.value)
-    columns["accepteds"] = every(False)  # noqa: FBT003
-    nothing = ("sent_keys", "wire_digests", "statuses", "excerpts", "request_ids", "peers")
-    return columns | {name: every(None) for name in nothing}
+    else:
+        columns["causes"] = every(Cause.ORPHANED.value)
+        columns["accepteds"] = every(False)  # noqa: FBT003
+    return columns

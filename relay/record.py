@@ -34,7 +34,7 @@ def columns(statement: Statement, items: Sequence[Finished], *, bare: bool = Fal
         case "end_operations":
             own = _ends(items)
         case "withdraw_attempts":
-            return _attempts(items) | _next(items) | _withdrawals(items)
+            own = _next(items) | _withdrawals(items)
         case "record_unknown":
             own = _next(items)
             own["accepteds"] = [one.transition.accepted for one in items]

@@ -13,9 +13,9 @@ from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
 from outbox.decide import Reason
 from outbox.inspect import STATEMENTS
-from outbox.inspect.unsent import remedy, unsent_cause, why_unsent
+from outbox.inspect.unsent import REFUSING_US, WITHOUT_EFFECT, remedy, unsent_cause, why_unsent
 from outbox.inspect.words import REASONS, in_words, span
-from outbox.states import UNSENT, Cause
+from outbox.states import Cause
 from outbox.store import Store
 
 # A daemon acts within its poll; what is later than this is late, and what has not left for so long is stuck.
@@ -40,6 +40,7 @@ def stuck_command(session: Session, *, everything: bool, limit: int, cursor: str
 
     `kind` says what it is: `person` (somebody must decide), `late` (a daemon should have acted by now), `unsent`
     (attempts do not leave the relay's machine: why, and what to do; `operations` counts those in the same situation),
+    `refused` (the receiver refuses our credential or forbids it, such as by 401 or 403; counted in the same way),
     `doubt` (with --all: it moves by itself), `contradiction` (evidence against a state), `lane` (work is due, and
     nobody holds the lane), `paused` (a kill switch is on), `circuit` (a receiver does not answer, and is left alone).
     What waits for an approval: outbox list --state proposed.
@@ -70,7 +71,7 @@ async def _stuck(
             **asked,
             limit=limit + 1,
             everything=everything,
-            unsent=sorted(UNSENT),
+            unsent=sorted(WITHOUT_EFFECT),
             late_seconds=LATE_SECONDS,
             after_since=since,
             after_seq=seq,
@@ -98,7 +99,7 @@ async def _stuck_elsewhere(store: Store, asked: Filters) -> AsyncIterator[dict[s
     for row in await store.dicts(
         "stuck_unsent",
         **whose,
-        unsent=sorted(UNSENT),
+        unsent=sorted(WITHOUT_EFFECT),
         late_seconds=LATE_SECONDS,
         looked_at_max=LOOKED_AT_MAX,
         limit=LIMIT_MAX,
@@ -118,7 +119,7 @@ def _unsent_item(row: Row) -> dict[str, Any]:
     names = ("tenant_id", "operation_id", "tool", "receiver", "cause", "attempt", "since", "age_seconds", "operations")
     cause = Cause(row["cause"])
     return {
-        "kind": "unsent",
+        "kind": _kind_without_effect(cause),
         **{name: row[name] for name in names},
         "state": "authorized",
         "step": "begin",
@@ -185,11 +186,16 @@ def _kind(row: Row) -> str:
         return "person"
     if _is_late(row):
         return "late"
-    return "unsent" if _does_not_leave(row) and row["age_seconds"] > LATE_SECONDS else "doubt"
+    cause = unsent_cause(row) if _does_not_leave(row) and row["age_seconds"] > LATE_SECONDS else None
+    return "doubt" if cause is None else _kind_without_effect(cause)
+
+
+def _kind_without_effect(cause: Cause) -> str:
+    return "refused" if cause in REFUSING_US else "unsent"
 
 
 def _does_not_leave(row: Row) -> bool:
-    """It is to be sent again, and the latest attempt to do so did not leave."""
+    """It is to be sent again, and the latest attempt to do so did not leave, or was refused."""
     return bool(row["step"] == "resend" and row["state"] == "unknown" and unsent_cause(row) is not None)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from outbox.doctor.finding import Finding, Patient, ok, problem, warning
-from outbox.inspect.unsent import remedy, why_unsent
+from outbox.inspect.unsent import WITHOUT_EFFECT, remedy, why_unsent
 from outbox.inspect.words import clock, span
-from outbox.states import UNSENT, Cause
+from outbox.states import Cause
 
 SEEN_WITHIN_SECONDS: Final = 30.0
 LATE_SECONDS: Final = 60.0
@@ -25,7 +25,12 @@ COUNTED_MAX: Final = 1_000
 NEWEST: Final = 1_000_000
 
 # What keeps attempts from leaving until somebody does something.
-_STAYS: Final = frozenset({Cause.SECRET_MISSING, Cause.UNSAFE_TARGET, Cause.TLS_FAILED, Cause.CONTRACT_UNREADABLE})
+_STAYS: Final = frozenset(
+    {
+        *(Cause.SECRET_MISSING, Cause.UNSAFE_TARGET, Cause.TLS_FAILED, Cause.CONTRACT_UNREADABLE),
+        Cause.RECEIVER_FAULT,
+    }
+)
 
 Row = Mapping[str, Any]
 
@@ -68,16 +73,18 @@ async def lanes(patient: Patient) -> list[Finding]:
 
 
 async def sending(patient: Patient) -> list[Finding]:
-    """Whether attempts leave the relays' machines."""
+    """Whether attempts leave the relays' machines, and are not refused for our credential."""
     rows = await patient.store.dicts(
         "stuck_unsent",
         **dict.fromkeys(("tenant_id", "tool", "receiver", "cause")),
-        unsent=sorted(UNSENT),
+        unsent=sorted(WITHOUT_EFFECT),
         late_seconds=LATE_SECONDS,
         looked_at_max=COUNTED_MAX,
         limit=SHOWN_MAX,
     )
-    return [judge_unsent(row) for row in rows] or ok("sending", "what begins leaves its relay")
+    return [judge_unsent(row) for row in rows] or ok(
+        "sending", "what begins leaves its relay, and our credentials are accepted"
+    )
 
 
 def judge_unsent(row: Row) -> Finding:

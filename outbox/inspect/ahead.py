@@ -6,7 +6,7 @@ from typing import Literal, assert_never
 
 from outbox.decide import Authorize, Look, NoResend, Person, Reason, Reject, Resend, Succeed, no_resend
 from outbox.inspect.dossier import Dossier
-from outbox.inspect.unsent import unsent_cause, why_unsent
+from outbox.inspect.unsent import REFUSING_US, unsent_cause, why_unsent
 from outbox.inspect.words import REASONS, clock, in_words
 from outbox.states import Cause, State
 
@@ -113,7 +113,9 @@ def _resend(dossier: Dossier, at: datetime | None) -> NextStep:
     if (held := _held_back(dossier, "resend")) is not None:
         return held
     when = dossier.row["pending_at"] if dossier.row["pending_step"] == "resend" else at
-    held_up = f"; the last one did not leave: {_back_off(dossier)}" if unsent_cause(dossier.row) else ""
+    cause = unsent_cause(dossier.row)
+    how = "was refused" if cause in REFUSING_US else "did not leave"
+    held_up = f"; the last one {how}: {_back_off(dossier)}" if cause else ""
     return NextStep("resend", when, f"the same request with the same key is safe{held_up}")
 
 

@@ -1,23 +1,37 @@
-"""Why an attempt did not leave, and what to do about it: the same words for one operation and for many."""
+"""
+Why an attempt had no effect and is made again, and what to do about it: the same words for one operation and for many.
+
+It did not leave the relay's machine, or the receiver refused our credential. Neither hides an effect, and few of them
+pass by themselves.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from outbox.inspect.words import CAUSES, REMEDIES
 from outbox.states import UNSENT, Cause
 
 # What is asked of a row: which receiver, where it is, and by which secret it is called (a reference, never the secret).
+# `answered` is the status of the latest attempt's answer, or None.
 Row = Mapping[str, Any]
+
+# What a receiver says to whoever calls it, and not of the operation.
+REFUSING_US: Final = frozenset({Cause.RECEIVER_FAULT, Cause.FORBIDDEN})
+WITHOUT_EFFECT: Final = UNSENT | REFUSING_US
 
 
 def unsent_cause(row: Row) -> Cause | None:
-    """Why the latest attempt did not leave; None if it did, or if there was none."""
+    """Why the latest attempt had no effect and is made again; None if that is not so, or if there was none."""
     cause = Cause(row["cause"]) if row["cause"] else None
-    return cause if cause in UNSENT else None
+    return cause if cause in WITHOUT_EFFECT else None
 
 
 def why_unsent(cause: Cause, row: Row) -> str:
     """Say it, with the name of what is missing."""
+    if cause in REFUSING_US:
+        facts = [] if row["answered"] is None else [f"status {row['answered']}"]
+        facts += [f"our credential is {_secret(row)}"] if row["base_url"] else []
+        return f"{CAUSES[cause]} ({', '.join(facts)})" if facts else CAUSES[cause]
     if cause is Cause.SECRET_MISSING:
         return f"{CAUSES[cause]}, {_secret(row)}"
     if cause in {Cause.NO_CONNECTION, Cause.TLS_FAILED, Cause.UNSAFE_TARGET} and row["base_url"]:

@@ -60,8 +60,8 @@ CAUSES: Final[Mapping[Cause, str]] = MappingProxyType(
     }
 )
 
-# What to do about an attempt that did not leave; the last of it is a command. {receiver}, {target} and {secret}
-# are put in (unsent.py).
+# What to do about an attempt that had no effect and is made again; the last of it is a command. {receiver}, {target} and
+# {secret} are put in (unsent.py).
 REMEDIES: Final[Mapping[Cause, str]] = MappingProxyType(
     {
         Cause.NOT_SENT: "its relay's log says more (event attempt_failed). See: outbox doctor",
@@ -88,6 +88,14 @@ REMEDIES: Final[Mapping[Cause, str]] = MappingProxyType(
             " outbox top"
         ),
         Cause.NOT_PROCESSED: "it is tried again by itself. If it stays so, is {target} the right address? outbox show",
+        Cause.RECEIVER_FAULT: (
+            "is {secret} right, and is {target} the receiver's address? Then: outbox retry --receiver {receiver}"
+            " --cause receiver_fault"
+        ),
+        Cause.FORBIDDEN: (
+            "whoever runs {target} must permit it to {secret}; then: outbox retry --receiver {receiver} --cause"
+            " forbidden"
+        ),
         Cause.CONTRACT_UNREADABLE: (
             "another release applied it: run that release's relay, or: outbox apply (with this one)"
         ),

@@ -47,7 +47,7 @@ join outbox.lane l on l.receiver_id = x.receiver_id and l.lane = x.lane
 -- name: operations
 -- Every operation as the outbox sees it, for comparison with the receiver's ledger.
 select i.operation_id, i.tool, coalesce(o.state, p.state)::text as state, coalesce(o.cause, p.cause) as cause, coalesce(o.attempt, p.attempt) as attempt,
-  o.decided_by, o.from_state::text as from_state, d.needs_person, d.reason, exists (select from outbox.attempt a where a.seq = i.seq) as was_unknown,
+  o.decided_by, o.from_state::text as from_state, d.needs_person, d.reason, exists (select from outbox.attempt a where a.seq = i.seq and not a.withdrawn) as was_unknown,
   exists (select from outbox.evidence e where e.seq = i.seq and e.kind = 'lookup' and e.verdict in ('confirmed', 'ended', 'not_found')) as looked_up,
   coalesce(o.cause, p.cause) = 'contradiction' or exists (select from outbox.contradiction c where c.seq = i.seq) as contradicted
 from outbox.intent i left join outbox.outcome o on o.seq = i.seq left join outbox.doubt d on d.seq = i.seq

@@ -52,7 +52,8 @@ select i.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.co
   coalesce(o.first_sent_at, p.first_sent_at) as first_sent_at, coalesce(o.started_at, p.begun_at) as begun_at, {{doubt}},
   p.step::text as pending_step, coalesce(p.next_at <= outbox.now(), false) as due,
   p.ord, coalesce(p.passed, false) as passed, coalesce(o.throttled, p.throttled) as throttled, coalesce(o.not_sent, p.not_sent) as not_sent,
-  o.seq is not null as ended, o.from_state::text as from_state, o.ended_at, o.status, o.excerpt, o.request_id, o.peer, o.receipt, o.external_id,
+  o.seq is not null as ended,
+  case when o.seq is null then (select a.status from outbox.attempt_log a where a.seq = p.seq and a.attempt = p.attempt) end as answered, o.from_state::text as from_state, o.ended_at, o.status, o.excerpt, o.request_id, o.peer, o.receipt, o.external_id,
   o.decided_by, o.evidence_id,
   d.seq is not null as doubted, d.since, d.step::text as doubt_step,
   case when isfinite(d.next_at) then d.next_at end as doubt_at, coalesce(d.needs_person, false) as needs_person, d.reason,
@@ -183,6 +184,7 @@ with found as materialized (
 select d.tenant_id, v.operation_id, d.tool, r.name as receiver, d.state::text as state, d.cause, d.attempt, d.seq, d.since, d.settle_at,
   d.needs_person, d.reason, d.step::text as step, case when isfinite(d.next_at) then d.next_at end as next_at, d.reads,
   r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret,
+  (select a.status from outbox.attempt_log a where a.seq = d.seq and a.attempt = d.attempt) as answered,
   extract(epoch from outbox.now() - d.since)::float8 as age_seconds,
   case when isfinite(d.next_at) then greatest(extract(epoch from outbox.now() - d.next_at), 0) else 0 end::float8 as late_seconds,
   (select count(*) from (select from outbox.pending b where b.receiver_id = d.receiver_id and b.ord = d.ord and b.seq > d.seq limit 1000) as x) as blocks,
@@ -194,26 +196,29 @@ cross join lateral (select o.operation_id from outbox.operation o where o.seq = 
 order by d.since, d.seq
 
 -- name: stuck_unsent
--- Operations that hide nothing, and whose latest attempt did not leave: of the oldest so many of each lane, by receiver, tool and cause.
--- The oldest one stands for all of its kind.
-select v.receiver, v.tool, v.cause, count(*) as operations, (array_agg(v.tenant_id order by v.seq))[1] as tenant_id,
-  (array_agg(v.operation_id order by v.seq))[1] as operation_id, (array_agg(v.attempt order by v.seq))[1] as attempt,
-  min(greatest(v.created_at, v.not_before)) as since,
-  extract(epoch from outbox.now() - min(greatest(v.created_at, v.not_before)))::float8 as age_seconds,
-  min(v.next_at) filter (where isfinite(v.next_at)) as next_at, r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret
-from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
-cross join lateral (select q.seq, q.state, q.cause from outbox.pending q
-  where q.receiver_id = n.receiver_id and q.lane = n.lane order by q.seq limit %(looked_at_max)s) p
-cross join lateral (
-  select o.seq, o.tenant_id, o.operation_id, o.tool, o.receiver, o.cause, o.attempt, o.created_at, o.not_before, o.next_at
-  from outbox.operation o where o.seq = p.seq offset 0) v
-where p.state = 'authorized' and p.cause = any(%(unsent)s::text[])
-  and greatest(v.created_at, v.not_before) < outbox.now() - %(late_seconds)s * interval '1 second'
-  and (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
-  and (%(tool)s::text is null or v.tool = %(tool)s)
-  and (%(receiver)s::text is null or v.receiver = %(receiver)s)
-  and (%(cause)s::text is null or v.cause = %(cause)s)
-group by r.receiver_id, v.receiver, v.tool, v.cause order by min(v.seq) limit %(limit)s
+-- Operations that hide nothing, and whose latest attempt did not leave, or was refused for our credential: of the oldest so many of each
+-- lane, by receiver, tool and cause. The oldest one stands for all of its kind. What waits for a person is in doubt.
+select k.*, (select a.status from outbox.attempt_log a where a.seq = k.seq and a.attempt = k.attempt) as answered from (
+  select v.receiver, v.tool, v.cause, count(*) as operations, min(v.seq) as seq, (array_agg(v.tenant_id order by v.seq))[1] as tenant_id,
+    (array_agg(v.operation_id order by v.seq))[1] as operation_id, (array_agg(v.attempt order by v.seq))[1] as attempt,
+    min(greatest(v.created_at, v.not_before)) as since,
+    extract(epoch from outbox.now() - min(greatest(v.created_at, v.not_before)))::float8 as age_seconds,
+    min(v.next_at) filter (where isfinite(v.next_at)) as next_at, r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret
+  from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
+  cross join lateral (select q.seq, q.state, q.cause from outbox.pending q
+    where q.receiver_id = n.receiver_id and q.lane = n.lane order by q.seq limit %(looked_at_max)s) p
+  cross join lateral (
+    select o.seq, o.tenant_id, o.operation_id, o.tool, o.receiver, o.cause, o.attempt, o.created_at, o.not_before, o.next_at
+    from outbox.operation o where o.seq = p.seq offset 0) v
+  where p.state = 'authorized' and p.cause = any(%(unsent)s::text[]) and v.next_at < 'infinity'
+    and (p.cause in ('receiver_fault', 'forbidden')
+      or greatest(v.created_at, v.not_before) < outbox.now() - %(late_seconds)s * interval '1 second')
+    and (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
+    and (%(tool)s::text is null or v.tool = %(tool)s)
+    and (%(receiver)s::text is null or v.receiver = %(receiver)s)
+    and (%(cause)s::text is null or v.cause = %(cause)s)
+  group by r.receiver_id, v.receiver, v.tool, v.cause order by min(v.seq) limit %(limit)s
+) k order by k.seq
 
 -- name: stuck_lanes
 -- Lanes that nobody holds although something in them is due.

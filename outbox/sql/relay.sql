@@ -130,13 +130,16 @@ from l left join d on true
 
 -- name: withdraw_attempts
 -- Attempts that proved to have no effect: what stood before this attempt is restored, and an earlier one is never forgotten. Nothing is
--- withdrawn from an operation whose effect has been proven meanwhile.
+-- withdrawn from an operation whose effect has been proven meanwhile. An answer that refuses our credential is kept: it is what there is to
+-- quote, and of one operation it comes seldom. Throttles and what never left are counted only.
 with {{held_lane}}, x as materialized (
   select l.receiver_id, l.lane, l.fence, l.owner, 'executing'::outbox.state as was, u.*
   from l cross join unnest(%(seqs)s::bigint[], %(attempts)s::int[], %(causes)s::text[], %(steps)s::outbox.step[], %(delays)s::float8[],
     %(patiences)s::float8[], %(reasons)s::text[], %(no_resends)s::boolean[], %(not_sents)s::boolean[], %(throttleds)s::boolean[],
-    %(firsts)s::boolean[])
-    as u(seq, attempt, cause, step, delay, patience, reason, no_resend, not_sent, throttled, first)
+    %(firsts)s::boolean[], %(sent_keys)s::uuid[], %(wire_digests)s::bytea[], %(statuses)s::int[], %(excerpts)s::text[], %(request_ids)s::text[],
+    %(peers)s::text[])
+    as u(seq, attempt, cause, step, delay, patience, reason, no_resend, not_sent, throttled, first, sent_key, wire_digest, status, excerpt,
+      request_id, peer)
 ), u as (
   update outbox.pending p set cause = x.cause,
     state = (case when p.unresolved_at is null then 'authorized' else 'unknown' end)::outbox.state,
@@ -149,7 +152,14 @@ with {{held_lane}}, x as materialized (
   from x
   where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq and p.attempt = x.attempt and p.fence = x.fence and p.state = x.was
     and p.cause is distinct from 'late_receipt'
-  returning p.receiver_id, p.lane, p.seq, p.attempt, p.unresolved_at is not null as in_doubt, x.step, x.delay, x.patience, x.reason, x.no_resend
+  returning p.receiver_id, p.lane, p.seq, p.attempt, p.unresolved_at is not null as in_doubt, x.step, x.delay, x.patience, x.reason, x.no_resend,
+    x.cause, x.fence, x.owner, p.begun_at, p.contract_id, x.sent_key, x.wire_digest, x.status, x.excerpt, x.request_id, x.peer
+), a as (
+  insert into outbox.attempt (seq, attempt, fence, owner, cause, contract_id, sent_key, wire_digest, started_at, status, excerpt, request_id, peer,
+    withdrawn)
+  select u.seq, u.attempt, u.fence, u.owner, u.cause, u.contract_id, u.sent_key, u.wire_digest, u.begun_at, u.status, u.excerpt, u.request_id, u.peer,
+    true
+  from u where u.cause in ('receiver_fault', 'forbidden') on conflict do nothing
 ), b as (
   update outbox.doubt b set step = u.step, needs_person = b.needs_person or u.step = 'person', reason = coalesce(u.reason, b.reason),
     next_at = outbox.now() + (u.delay + u.patience) * interval '1 second', no_resend = b.no_resend or u.no_resend,
@@ -242,7 +252,7 @@ where p.receiver_id = %(receiver_id)s and p.lane = %(lane)s and p.fence = %(fenc
 order by p.seq limit %(batch_max)s
 
 -- name: recorded_attempts
--- After "nothing applied": which of these attempts an earlier commit of ours, whose answer was lost, has recorded. A withdrawal leaves no
+-- After "nothing applied": which of these attempts an earlier commit of ours, whose answer was lost, has recorded. A withdrawal may leave no
 -- row of its own: it is the one way in which an attempt of this fence stops executing without one.
 select x.seq, x.attempt from unnest(%(seqs)s::bigint[], %(attempts)s::int[]) as x(seq, attempt)
 where exists (select from outbox.outcome o where o.seq = x.seq and o.attempt = x.attempt and o.fence = %(fence)s and o.owner = %(owner)s)

@@ -3,7 +3,7 @@
 -- fragment: ever_in_doubt
 -- When an end was in doubt for the first time: null for one that its first attempt settled. The condition spares the others their probe.
 left join lateral (select min(a.ended_at) as since from outbox.attempt a
-  where a.seq = o.seq and (o.from_state = 'unknown' or o.attempt > 1)) doubted on true
+  where a.seq = o.seq and not a.withdrawn and (o.from_state = 'unknown' or o.attempt > 1)) doubted on true
 
 -- name: report_put
 -- Operations that were put since then, by tool and by the state they are in now.

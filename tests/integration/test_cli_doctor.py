@@ -345,3 +345,37 @@ def test_a_database_without_the_schema_is_said_in_one_sentence(desk: Desk, empty
     text = desk.run.config.read_text()
     desk.run.config.write_text(text.replace(desk.database.dsn, empty_database.dsn))
     assert "outbox migrate" in desk.run.refused("doctor", code=5)["hint"]
+
+
+def test_a_refused_credential_is_told_at_once_with_its_status_its_reference_and_the_command(desk: Desk) -> None:
+    live(desk)
+    auth = 'auth = { kind = "bearer", id = "token", secret = "env:WAREHOUSE_TOKEN" }\nshared_credential = true\n'
+    desk.run.config.write_text(desk.run.config.read_text().replace("allow_private", auth + "allow_private"))
+    assert desk.run("apply").code == 0
+    refused = {"causes": "receiver_fault", "not_sents": False, "statuses": 401, "excerpts": "who are you?"}
+    for name in ("a", "b"):
+        desk.holder.withdraw(desk.executing(name), 1, delays=500.0, **refused)
+    again = desk.unknown("again", answer={"steps": "resend"})
+    desk.stage.rows("update outbox.pending set next_at = outbox.now() where seq = %s", again)
+    assert desk.holder.begin_these(again)
+    desk.holder.withdraw(again, 2, steps="resend", delays=500.0, **refused)
+    (item,) = examine(desk)
+    assert (item["level"], item["check"]) == ("problem", "sending")
+    assert item["found"].startswith(f"2 operations of {KEYED} wait")
+    (stuck,) = desk.run.json("stuck")["items"]
+    assert (stuck["kind"], stuck["operations"], stuck["cause"]) == ("refused", 2, "receiver_fault")
+    for said in (item["found"], stuck["why"], desk.run("why", "a").out, desk.run("why", "again").out):
+        assert "status 401" in said
+        assert "env:WAREHOUSE_TOKEN (receivers.warehouse.auth)" in said
+    assert "outbox retry --receiver warehouse --cause receiver_fault" in item["advice"]
+    assert "the answer proves nothing" not in desk.run("why", "a").out
+    assert "no answer came in time" in desk.run("why", "again").out
+    (attempt,) = desk.run.json("show", "a")["attempts"]
+    assert (attempt["attempt"], attempt["status"], attempt["excerpt"]) == (1, 401, "who are you?")
+    desk.clock.advance(120)
+    live(desk)
+    assert {row["operation_id"] for row in desk.run.json("stuck")["items"] if row["kind"] == "refused"} == {
+        "a",
+        "again",
+    }
+    assert desk.run("retry", "--receiver", "warehouse", "--cause", "receiver_fault", "--yes").code == 0

@@ -111,6 +111,22 @@ async def test_an_unknown_attempt_leaves_its_row_with_what_the_support_will_ask_
     assert (doubt["needs_person"], doubt["reason"]) == (True, "no_lookup")
 
 
+@pytest.mark.parametrize("forbidden", [False, True])
+async def test_an_answer_that_refuses_our_credential_is_kept_and_makes_no_doubt(
+    stage: Stage, *, forbidden: bool
+) -> None:
+    seq, _ = await deliver(stage, KEYED, ReceiverFault(answer=ANSWER, forbidden=forbidden))
+    (attempt,) = stage.rows("select * from outbox.attempt_log where seq = %s", seq)
+    assert (attempt["attempt"], attempt["status"], attempt["request_id"]) == (1, ANSWER.status, "req-1")
+    assert (stage.state(seq), stage.rows("select from outbox.doubt")) == ("authorized", [])
+
+
+@pytest.mark.parametrize("outcome", [NotSent(reason="x"), Throttled(answer=ANSWER)], ids=["not sent", "throttled"])
+async def test_what_never_left_or_was_put_off_leaves_no_row(stage: Stage, outcome: Outcome) -> None:
+    await deliver(stage, KEYED, outcome)
+    assert stage.rows("select from outbox.attempt_log") == []
+
+
 async def test_an_exception_that_nobody_foresaw_is_ambiguous(stage: Stage) -> None:
     seq, _ = await deliver(stage, BLIND, ZeroDivisionError("a bug of a receiver"))
     assert (stage.state(seq), cause_of(stage, seq)) == ("unknown", "ambiguous")

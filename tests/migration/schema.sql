@@ -1383,6 +1383,7 @@ CREATE TABLE outbox.attempt (
     excerpt text,
     request_id text,
     peer text,
+    withdrawn boolean DEFAULT false NOT NULL,
     CONSTRAINT attempt_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text]))),
     CONSTRAINT attempt_excerpt_check CHECK ((octet_length(excerpt) <= 4096)),
     CONSTRAINT attempt_request_id_check CHECK ((octet_length(request_id) <= 300))

@@ -399,6 +399,7 @@ class Holder:
             "not_sents": True,
             "throttleds": False,
             "firsts": False,
+            **dict.fromkeys(("sent_keys", "wire_digests", "statuses", "excerpts", "request_ids", "peers")),
         } | columns
         rows = self.run(
             "withdraw_attempts", **columns_of([(seq, attempt)]), **{name: [one] for name, one in facts.items()}

@@ -13,9 +13,9 @@ from outbox.decide import FOREVER, NoResend, Reason
 from outbox.evidence import Evidence, Kind, Verdict
 from outbox.inspect import Dossier, explain, may_it_happen_twice, next_of
 from outbox.inspect.dossier import Daemons
-from outbox.inspect.unsent import remedy
+from outbox.inspect.unsent import WITHOUT_EFFECT, remedy
 from outbox.inspect.words import CAUSES, CLAUSES, NO_RESEND, REASONS, REMEDIES, clock, span, when
-from outbox.states import UNSENT, Cause, State
+from outbox.states import Cause, State
 
 NOW = datetime(2026, 11, 30, 8, 0, tzinfo=UTC)
 KEY = {"in": "header", "name": "Idempotency-Key"}
@@ -64,6 +64,7 @@ ROW: Mapping[str, Any] = {
     "since": BEGUN + timedelta(seconds=5),
     "base_url": "https://api.example.com",
     "secret": "file:/run/secrets/{tenant}/key",
+    "answered": None,
 }
 
 
@@ -189,11 +190,20 @@ def test_proof_that_is_there_already_is_written_next() -> None:
 
 
 def test_of_every_cause_that_keeps_an_attempt_from_leaving_is_said_what_to_do_and_with_which_command() -> None:
-    assert set(REMEDIES) == UNSENT
-    for cause in UNSENT:
+    assert set(REMEDIES) == WITHOUT_EFFECT
+    for cause in WITHOUT_EFFECT:
         said = remedy(cause, {**ROW, "cause": cause.value})
         assert "outbox " in said
         assert "{" not in said
+
+
+def test_a_refused_credential_is_named_with_the_status_and_the_command_and_never_told() -> None:
+    row = {"cause": "receiver_fault", "answered": 401, "pending_at": NOW + timedelta(60)}
+    waiting = dossier(State.AUTHORIZED, wiring(), **row)
+    said = " ".join(line for section in (explain(waiting).known, explain(waiting).next) for line in section)
+    assert "(status 401, our credential is file:/run/secrets/t/key (receivers.r.auth))" in said
+    assert "outbox retry --receiver r --cause receiver_fault" in said
+    assert "did not leave" not in said
 
 
 def test_a_missing_secret_is_named_as_the_one_of_the_tenant_and_never_told() -> None:

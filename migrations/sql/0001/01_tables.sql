@@ -314,6 +314,7 @@ create table outbox.attempt (
   excerpt text check (octet_length(excerpt) <= 4096),
   request_id text check (octet_length(request_id) <= 300),
   peer text,
+  withdrawn boolean not null default false, -- the receiver refused our credential or forbade it: no effect, and no doubt
   primary key (seq, attempt)
 );
 
