@@ -137,7 +137,7 @@ class IntentConflict(Misuse):
 
     def __init__(self, operation_id: str, fields: Sequence[str]) -> None:
         super().__init__(
-            f"Operation {operation_id!r} exists with another {', '.join(fields)}.",
+            f"Operation {operation_id!r} exists, and differs in: {', '.join(fields)}.",
             hint="The same id is the same action: take a new id for a new action.",
         )
         self.operation_id = operation_id

@@ -34,7 +34,10 @@ def global_options() -> list[click.Parameter]:
             help="The file to read.  [default: $OUTBOX_CONFIG, else outbox.toml]",
         ),
         click.Option(
-            ["--tenant"], expose_value=False, callback=_store("tenant"), help="Operations of this tenant only."
+            ["--tenant"],
+            expose_value=False,
+            callback=_store("tenant"),
+            help="Whose operations are meant.  [default: everybody's; put needs it]",
         ),
         click.Option(
             ["--json", "as_json"],

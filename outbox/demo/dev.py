@@ -48,7 +48,7 @@ def run(*, folder: Path = DSN_FILE.parent, config: Path | None = None, as_json: 
     lines = Lines(as_json=as_json)
     path, _ = config_path(config)
     configuration = load_configuration(path)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     stop, programs = threading.Event(), Programs(folder, lines=lines.pass_on)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_alone(folder))
@@ -67,6 +67,13 @@ def run(*, folder: Path = DSN_FILE.parent, config: Path | None = None, as_json: 
         stack.callback(programs.stop, daemons)  # before those whom they talk to
         _introduce(lines, server, started, folder, dsn)
         return _wait(stop, started, lines)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder, which no repository takes in: it holds a database and a password. One that is there stays."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        (folder / ".gitignore").write_text("*\n", "utf-8")
 
 
 def _introduce(lines: Lines, server: Server, started: list[Program], folder: Path, dsn: str) -> None:

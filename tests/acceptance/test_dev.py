@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from outbox.demo.dev import make_folder
 from outbox.demo.ledger import Ledger
 from tests.support.arena import CHECKOUT
 from tests.support.eventually import eventually
@@ -99,6 +100,7 @@ def test_three_commands_lead_from_nothing_to_a_delivered_effect(tmp_path: Path, 
         )
         shown = ("--tenant", "me", "show", said["operation_id"])
         eventually(lambda: folder.outbox(*shown)["state"] == "succeeded", SECONDS_MAX)
+    assert (tmp_path / ".outbox" / ".gitignore").read_text() == "*\n"
     with Ledger(tmp_path / ".outbox" / f"echo-{free_port}.sqlite") as ledger:
         (effect,) = ledger.effects()
     assert json.loads(effect.body) == {"text": "hello"}
@@ -110,6 +112,14 @@ def test_three_commands_lead_from_nothing_to_a_delivered_effect(tmp_path: Path, 
     assert (kept["operation_id"], kept["state"]) == (said["operation_id"], "succeeded")
     ended = [line["program"] for line in folder.said() if line.get("event") == "daemon_stopped"]
     assert sorted(ended) == ["reconciler", "relay"], "everything that they said was passed on"
+
+
+def test_a_folder_that_was_there_before_is_not_hidden_from_git(tmp_path: Path) -> None:
+    """It may be somebody's project."""
+    make_folder(tmp_path)
+    assert [*tmp_path.iterdir()] == []
+    make_folder(tmp_path / "new" / "one")
+    assert [path.name for path in (tmp_path / "new" / "one").iterdir()] == [".gitignore"]
 
 
 def test_one_program_that_is_killed_is_named_and_ends_all(tmp_path: Path, free_port: int) -> None:

@@ -151,6 +151,7 @@ async def test_a_conflict_writes_nothing_and_leaves_the_transaction_good(databas
     with pytest.raises(IntentConflict) as conflict:
         await caller.put(BOX, intent.model_copy(update={"arguments": {"to": "b"}}))
     assert (conflict.value.operation_id, conflict.value.fields) == (intent.operation_id, ("arguments",))
+    assert "exists, and differs in: arguments." in str(conflict.value)
     await caller.put(BOX, Intent(tool="mail.send"))
     await caller.commit()
     assert count(database) == 2

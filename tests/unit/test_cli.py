@@ -47,6 +47,11 @@ def test_every_command_explains_itself_with_an_example(run: CommandLine, name: s
     assert "--config" in result.out
 
 
+def test_put_says_whose_operation_its_tenant_is(run: CommandLine) -> None:
+    told = " ".join(run("put", "--help").out.split())
+    assert "Whose operations are meant. [default: everybody's; put needs it]" in told
+
+
 def test_the_help_of_all_names_every_command_and_imports_none(run: CommandLine) -> None:
     result = run("--help")
     assert all(f"\n  {name} " in result.out for name in NAMES)
