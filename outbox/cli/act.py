@@ -16,6 +16,7 @@ from outbox.cli.texts import EXTERNAL_ID_BYTES_MAX, Kept
 from outbox.decide import statement_counts_from
 from outbox.errors import Refused
 from outbox.inspect import Dossier, answers_on_record, how_it_ended, may_it_happen_twice
+from outbox.inspect.ahead import ways_on
 from outbox.inspect.twice import refusal_of
 from outbox.inspect.words import when
 from outbox.states import MAY_HIDE_EFFECT, TERMINAL, State
@@ -192,7 +193,7 @@ async def _retry(store: Store, dossier: Dossier) -> dict[str, Any]:
     twice, before = may_it_happen_twice(dossier), dossier.state
     state = await store.value("retry", **who(dossier))
     how = "is due now" if state == before == "authorized" else "will be sent again with the same key"
-    sentence = f"{dossier.row['operation_id']} {how}."
+    sentence = " ".join([f"{dossier.row['operation_id']} {how}.", *ways_on(dossier)])
     return {"state": state, "can_happen_twice": twice.answer, "sentence": sentence}
 
 
@@ -209,6 +210,7 @@ def _answer(dossier: Dossier, operation_id: str) -> dict[str, Any]:
     lines += [f"It rests on: {condition}." for condition in twice.conditions]
     allowed = f"outbox retry {operation_id} is allowed."
     lines.append(allowed if twice.allowed else f"A retry is refused: {twice.refusal}.")
+    lines += ways_on(dossier) if twice.allowed else ()
     return {
         "state": dossier.state,
         "can_happen_twice": twice.answer,

@@ -1,5 +1,6 @@
 """What happens next to an operation, when, and why."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, assert_never
@@ -80,7 +81,8 @@ def _held_back(dossier: Dossier, step: StepName) -> NextStep | None:
         name, until, detail = obstacle["name"], obstacle["until"], obstacle["detail"]
         match obstacle["kind"]:
             case "paused":
-                return NextStep(step, None, f"{name} is paused: {detail}")
+                since = f"since {clock(obstacle['since'])} by {obstacle['who']}"
+                return NextStep(step, None, f"{name} is paused {since}: {detail}")
             case "circuit":
                 return NextStep(step, until, f"receiver {name} is left alone, and tried now and then: {detail}")
             case "blocked":
@@ -89,6 +91,17 @@ def _held_back(dossier: Dossier, step: StepName) -> NextStep | None:
                 why = f"an earlier attempt of operation {name} of its key may land until then"
                 return NextStep(step, until, why)
     return None
+
+
+def ways_on(dossier: Dossier) -> Iterator[str]:
+    """Say how to end what keeps an attempt from beginning, where somebody can: a pause, or the wait for a probe."""
+    for obstacle in dossier.obstacles:
+        name = obstacle["name"]
+        if obstacle["kind"] == "paused":
+            yield f"Nothing begins while {name} is paused: outbox resume {name} --reason TEXT."
+        elif obstacle["kind"] == "circuit":
+            left_alone = f"Receiver {name} is left alone, and tried every minute at least"
+            yield f"{left_alone}; at once: outbox resume receiver {name} --reason TEXT."
 
 
 def _answer(dossier: Dossier) -> NextStep:

@@ -19,7 +19,7 @@ from outbox.decide import (
 )
 from outbox.decide.times import after
 from outbox.evidence import Evidence
-from outbox.inspect.ahead import next_of
+from outbox.inspect.ahead import next_of, ways_on
 from outbox.inspect.answered import answers_on_record, dated, support_lines
 from outbox.inspect.clauses import contract_lines
 from outbox.inspect.dossier import Daemons, Dossier, Row
@@ -200,6 +200,7 @@ def _next(dossier: Dossier) -> Iterator[str]:
         yield f"A person must decide, because {step.reason}."
     else:
         yield f"Next: {step.step}{at}, since {step.reason}."
+    yield from ways_on(dossier)
     if dossier.is_unknown and dossier.wiring is not None:
         yield from _in_doubt(dossier, dossier.wiring)
     if (cause := unsent_cause(dossier.row)) is not None:
@@ -241,7 +242,9 @@ def _what_a_person_can_do(dossier: Dossier) -> Iterator[str]:
         case State.PROPOSED:
             yield f"You can: outbox approve {name} --digest ..., outbox cancel {name}."
         case State.AUTHORIZED:
-            yield f"You can: outbox cancel {name}, outbox retry {name}, outbox revoke {name}."
+            # What is held is let go on by another command, which was said.
+            retry = "" if any(ways_on(dossier)) else f"outbox retry {name}, "
+            yield f"You can: outbox cancel {name}, {retry}outbox revoke {name}."
         case State.UNKNOWN:
             yield (
                 f"You can find out what happened, and say so: outbox resolve {name} --succeeded (or --no-effect)"

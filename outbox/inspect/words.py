@@ -60,8 +60,8 @@ CAUSES: Final[Mapping[Cause, str]] = MappingProxyType(
     }
 )
 
-# What to do about an attempt that had no effect and is made again; the last of it is a command. {receiver}, {target} and
-# {secret} are put in (unsent.py).
+# What to do about an attempt that had no effect and is made again; the last of it is a command. {receiver}, {target}
+# and {secret} are put in (unsent.py).
 REMEDIES: Final[Mapping[Cause, str]] = MappingProxyType(
     {
         Cause.NOT_SENT: "its relay's log says more (event attempt_failed). See: outbox doctor",

@@ -96,19 +96,19 @@ from outbox.approval a where a.seq = %(seq)s order by a.approval_id limit %(limi
 -- name: read_obstacles
 -- What stands in the way of an operation that is due: kill switches, a receiver that is left alone, earlier operations of its ordering key,
 -- and their late attempts.
-(select 'paused' as kind, z.kind || ' ' || z.name as name, z.paused_at as since, null::timestamptz as until, z.reason as detail
+(select 'paused' as kind, z.kind || ' ' || z.name as name, z.paused_at as since, null::timestamptz as until, z.reason as detail, z.paused_by as who
  from outbox.pause z
  where (z.kind = 'tool' and z.name = %(tool)s) or (z.kind = 'tenant' and z.name = %(tenant_id)s) or (z.kind = 'receiver' and z.name = %(receiver)s)
  order by z.kind)
 union all
-(select 'circuit', r.name, r.circuit_opened_at, r.circuit_retry_at, r.circuit_reason
+(select 'circuit', r.name, r.circuit_opened_at, r.circuit_retry_at, r.circuit_reason, null
  from outbox.receiver r where r.name = %(receiver)s and r.circuit_opened_at is not null)
 union all
-(select 'blocked', i.operation_id, i.created_at, null, p.state::text
+(select 'blocked', i.operation_id, i.created_at, null, p.state::text, null
  from outbox.pending p join outbox.intent i on i.seq = p.seq
  where p.receiver_id = %(receiver_id)s and p.ord = %(ord)s and p.seq < %(seq)s and not p.passed order by p.seq limit 1)
 union all
-(select 'landing', i.operation_id, null, g.until, null
+(select 'landing', i.operation_id, null, g.until, null, null
  from outbox.landing g join outbox.intent i on i.seq = g.seq
  where g.receiver_id = %(receiver_id)s and g.ord = %(ord)s and g.until > outbox.now() order by g.until desc limit 1)
 

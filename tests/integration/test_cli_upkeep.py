@@ -100,7 +100,21 @@ def test_what_is_paused_is_said_by_stuck_and_why_names_it_as_what_blocks(desk: D
     assert (item["kind"], item["paused"]) == ("paused", f"tool {KEYED}")
     assert item["blocked_by"] == f"{desk.me}: outbox resume tool {KEYED} --reason TEXT"
     (reason,) = [desk.run.json("show", "op")["next"]["reason"]]
-    assert reason == f"tool {KEYED} is paused: ticket 4711"
+    assert reason.startswith(f"tool {KEYED} is paused since ")
+    assert reason.endswith(f"Z by {desk.me}: ticket 4711")
+
+
+@pytest.mark.parametrize("how", ["pause", "circuit"])
+def test_why_and_retry_name_the_command_that_lets_go_on_what_is_held(desk: Desk, how: str) -> None:
+    desk.put("op")
+    command = "outbox resume receiver warehouse --reason TEXT"
+    assert command not in desk.run("why", "op").out + desk.run("retry", "op", "--dry-run").out
+    if how == "pause":
+        desk.run.json("pause", "receiver", "warehouse", *WHY)
+    else:
+        leave_alone(desk)
+    for question in (("why", "op"), ("retry", "op", "--dry-run"), ("retry", "op")):
+        assert command in desk.run(*question).out
 
 
 def leave_alone(desk: Desk) -> None:
