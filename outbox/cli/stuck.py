@@ -11,10 +11,10 @@ from outbox.cli.filters import check_names, filters
 from outbox.cli.output import plain
 from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
-from outbox.decide import Reason
 from outbox.inspect import STATEMENTS
+from outbox.inspect.again import Again, read_judgements, reason_of
 from outbox.inspect.unsent import REFUSING_US, WITHOUT_EFFECT, remedy, unsent_cause, why_unsent
-from outbox.inspect.words import REASONS, in_words, span
+from outbox.inspect.words import in_words, span
 from outbox.states import Cause
 from outbox.store import Store
 
@@ -76,15 +76,17 @@ async def _stuck(
             after_since=since,
             after_seq=seq,
         )
-        items = [] if cursor else [item async for item in _stuck_elsewhere(store, asked)]
+        asking = [row["seq"] for row in rows[:limit] if row["needs_person"]]
         now = await store.value("database_clock")
+        again = await read_judgements(store, asking, now)
+        items = [] if cursor else [item async for item in _stuck_elsewhere(store, asked)]
         if not rows and all(item["kind"] == "paused" for item in items):
             await check_names(store, tool=filters["tool"], receiver=filters["receiver"])
     following = None
     if len(rows) > limit:
         last = rows[limit - 1]
         following = f"{plain(last['since'])}_{last['seq']}"
-    return [*items, *map(_stuck_item, rows[:limit])], following, now
+    return [*items, *(_stuck_item(row, again.get(row["seq"])) for row in rows[:limit])], following, now
 
 
 async def _stuck_elsewhere(store: Store, asked: Filters) -> AsyncIterator[dict[str, Any]]:
@@ -166,15 +168,15 @@ def _circuit_item(row: Row) -> dict[str, Any]:
     }
 
 
-def _stuck_item(row: Row) -> dict[str, Any]:
+def _stuck_item(row: Row, again: Again | None) -> dict[str, Any]:
     names = ("tenant_id", "operation_id", "tool", "receiver", "state", "cause", "attempt", "since", "age_seconds")
     return {
         "kind": _kind(row),
         **{name: row[name] for name in names},
         "step": "person" if row["needs_person"] else row["step"],
         "at": row["next_at"],
-        "why": _why(row),
-        "blocked_by": _blocked_by(row),
+        "why": _why(row, again),
+        "blocked_by": _blocked_by(row, again),
         "reads": row["reads"],
         "settle_at": row["settle_at"],
         "blocks": row["blocks"],
@@ -199,10 +201,9 @@ def _does_not_leave(row: Row) -> bool:
     return bool(row["step"] == "resend" and row["state"] == "unknown" and unsent_cause(row) is not None)
 
 
-def _why(row: Row) -> str | None:
+def _why(row: Row, again: Again | None) -> str | None:
     if row["reason"] is not None:
-        known = set(Reason)
-        return REASONS[Reason(row["reason"])] if row["reason"] in known else str(row["reason"])
+        return reason_of(row, again)
     cause = unsent_cause(row)
     if cause is not None:
         return why_unsent(cause, row)
@@ -213,9 +214,11 @@ def _is_late(row: Row) -> bool:
     return bool(row["late_seconds"] > LATE_SECONDS)
 
 
-def _blocked_by(row: Row) -> str | None:
+def _blocked_by(row: Row, again: Again | None) -> str | None:
     if row["needs_person"]:
-        return f"a person must decide: outbox why {row['operation_id']} --tenant {row['tenant_id']}"
+        whose = f"{row['operation_id']} --tenant {row['tenant_id']}"
+        retry = f", or outbox retry {whose}" if again is not None and again.refusal is None else ""
+        return f"a person must decide: outbox why {whose}{retry}"
     sends = row["step"] == "resend"
     if sends and row["paused"]:
         return f"{row['paused']} is paused: outbox resume {row['paused']} --reason TEXT"

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, assert_never
 
-from outbox.decide import Authorize, Look, NoResend, Person, Reason, Reject, Resend, Succeed, no_resend
+from outbox.decide import Authorize, Look, Person, Reject, Resend, Succeed
+from outbox.inspect.again import reason_of, why_a_person
 from outbox.inspect.dossier import Dossier
 from outbox.inspect.unsent import REFUSING_US, unsent_cause, why_unsent
-from outbox.inspect.words import REASONS, clock, in_words
+from outbox.inspect.words import clock, in_words
 from outbox.states import Cause, State
 
 StepName = Literal["approve", "begin", "answer", "look", "resend", "settle", "person"]
@@ -51,10 +52,7 @@ def _begin(dossier: Dossier) -> NextStep:
     if dossier.cause is Cause.CONTRADICTION:
         return NextStep("person", None, in_words(dossier.cause))
     if row["needs_person"] or at is None:
-        reason = (
-            REASONS[Reason(row["reason"])] if row["reason"] in set(Reason) else row["reason"] or in_words(dossier.cause)
-        )
-        return NextStep("person", None, reason)
+        return NextStep("person", None, reason_of(row, None) or in_words(dossier.cause))
     if row["permission_until"] is not None and row["permission_until"] <= dossier.now:
         return NextStep("begin", None, "its permission has expired: it is about to be rejected")
     if not row["policy_holds"]:
@@ -116,10 +114,7 @@ def _answer(dossier: Dossier) -> NextStep:
 
 def _is_to_be_sent_again(dossier: Dossier) -> bool:
     """A resend is planned, and nothing has come up that forbids it."""
-    if dossier.row["pending_step"] != "resend" or dossier.wiring is None:
-        return False
-    forbids = no_resend(dossier.facts, dossier.wiring, dossier.evidence, dossier.now, in_force=dossier.in_force)
-    return forbids in {None, NoResend.ATTEMPTS_SPENT}
+    return dossier.row["pending_step"] == "resend" and dossier.again is not None and dossier.again.refusal is None
 
 
 def _resend(dossier: Dossier, at: datetime | None) -> NextStep:
@@ -154,5 +149,5 @@ def _in_doubt(dossier: Dossier) -> NextStep:
             return NextStep("look", scheduled or decision.at, "the receiver's own records are asked")
         case Person():
             until = f'; "no effect" counts from {clock(decision.counts_from)} on'
-            return NextStep("person", None, REASONS[decision.reason] + until)
+            return NextStep("person", None, why_a_person(decision.reason, dossier.again) + until)
     assert_never(decision)

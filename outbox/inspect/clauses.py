@@ -25,7 +25,10 @@ def contract_lines(dossier: Dossier) -> Iterator[str]:
     if dossier.state in TERMINAL:
         return
     if dossier.in_force is not None and dossier.in_force != wiring:
-        yield "It is pinned to that version since its first attempt; another one is in force now."
+        yield (
+            "It is pinned to that version since its first attempt; another one is in force now, and counts for it only"
+            " where its window is shorter."
+        )
     for name in _deciding(dossier, wiring):
         yield f"Decided by {_clause(wiring, name)}."
     if dossier.state not in STARTS:

@@ -13,6 +13,7 @@ from outbox.doubt import doubt_of, evidence_of
 from outbox.errors import NotFound
 from outbox.evidence import Evidence
 from outbox.guarantee import Guarantee, guarantee
+from outbox.inspect.again import Again, judged
 from outbox.inspect.find import Found
 from outbox.registry import Wirings
 from outbox.states import Cause, State
@@ -95,6 +96,13 @@ class Dossier:
     def facts(self) -> OperationFacts:
         """What decisions are made from. ValueError unless the operation is unknown."""
         return doubt_of(self.row).facts()
+
+    @cached_property
+    def again(self) -> Again | None:
+        """Whether it may be sent again now; None unless it is in doubt and its contract is known."""
+        if not self.is_unknown or self.wiring is None:
+            return None
+        return judged(self.facts, self.wiring, self.evidence, self.now, self.in_force)
 
     @cached_property
     def decision(self) -> Decision | None:

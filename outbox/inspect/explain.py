@@ -8,17 +8,17 @@ from typing import Final, assert_never
 from outbox.contract import Wiring
 from outbox.decide import (
     Look,
+    NoResend,
     Person,
     Resend,
     liveness_bound,
-    no_resend,
     proof_at,
     settled_from,
     statement_counts_from,
-    window_closes_at,
 )
 from outbox.decide.times import after
 from outbox.evidence import Evidence
+from outbox.inspect.again import Again
 from outbox.inspect.ahead import next_of, ways_on
 from outbox.inspect.answered import answers_on_record, dated, support_lines
 from outbox.inspect.clauses import contract_lines
@@ -213,14 +213,8 @@ def _next(dossier: Dossier) -> Iterator[str]:
 
 def _in_doubt(dossier: Dossier, wiring: Wiring) -> Iterator[str]:
     facts, now = dossier.facts, dossier.now
-    refusal = no_resend(facts, wiring, dossier.evidence, now, in_force=dossier.in_force)
-    closes = window_closes_at(facts, wiring, dossier.in_force)
-    if refusal is not None:
-        yield f"It may not be sent again: {NO_RESEND[refusal]}."
-    elif closes is None:
-        yield "It may be sent again at any time: a repeat is harmless."
-    else:
-        yield f"It may be sent again with the same key {_until(when(closes, now))}."
+    if dossier.again is not None:
+        yield from _sent_again(dossier, dossier.again)
     proof = proof_at(facts, wiring)
     if proof is not None:
         yield f"A look that finds nothing proves that there was no effect, if it is sent from {when(proof, now)} on."
@@ -230,6 +224,19 @@ def _in_doubt(dossier: Dossier, wiring: Wiring) -> Iterator[str]:
     if facts.first_sent_at is not None and not isinstance(dossier.decision, Person):
         latest = after(facts.first_sent_at, liveness_bound(wiring))
         yield f"By {when(latest, now)} it has ended or a person is asked, if the daemons run."
+
+
+def _sent_again(dossier: Dossier, again: Again) -> Iterator[str]:
+    if again.refusal is not None:
+        yield f"It may not be sent again: {NO_RESEND[again.refusal]}."
+        return
+    if again.spent and dossier.row["pending_step"] != "resend":
+        retry = f"outbox retry {dossier.row['operation_id']}"
+        yield f"It is not sent again by itself: {NO_RESEND[NoResend.ATTEMPTS_SPENT]}. You can send it again: {retry}."
+    if again.closes is None:
+        yield "It may be sent again at any time: a repeat is harmless."
+    else:
+        yield f"It may be sent again with the same key {_until(when(again.closes, dossier.now))}."
 
 
 def _until(text: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from outbox.decide import FOREVER, NoResend, no_resend, window_closes_at
+from outbox.decide import FOREVER, NoResend
 from outbox.guarantee import Promise
 from outbox.inspect.dossier import Dossier
 from outbox.inspect.explain import how_it_ended
@@ -38,11 +38,11 @@ def may_it_happen_twice(dossier: Dossier) -> Twice:
     guarantee = dossier.guarantee
     name, conditions = (guarantee.name, guarantee.conditions) if guarantee else (None, ())
     closes = refusal = None
-    if dossier.is_unknown and dossier.wiring is not None:
+    if dossier.again is not None:
         refusal = refusal_of(dossier)
         # Without a key there is no window that could close.
-        has_window = refusal not in {NO_RESEND[NoResend.NO_KEY], NO_RESEND[NoResend.PERMISSION_GONE]}
-        closes = window_closes_at(dossier.facts, dossier.wiring, dossier.in_force) if has_window else None
+        has_window = dossier.again.refusal not in {NoResend.NO_KEY, NoResend.PERMISSION_GONE}
+        closes = dossier.again.closes if has_window else None
         answer, reason = _in_doubt(dossier, refusal, closes)
     else:
         answer, reason, refusal = _certain(dossier)
@@ -51,15 +51,10 @@ def may_it_happen_twice(dossier: Dossier) -> Twice:
 
 
 def refusal_of(dossier: Dossier) -> str | None:
-    """
-    Say why an operation in doubt must not be sent again now; None: it may.
-
-    The back-off of the contract bounds what daemons do by themselves: a person may go beyond it.
-    """
-    if dossier.wiring is None:
+    """Say why an operation in doubt must not be sent again now; None: it may."""
+    if dossier.again is None:
         return "its tool is gone, so no contract says what a repeat would do"
-    reason = no_resend(dossier.facts, dossier.wiring, dossier.evidence, dossier.now, in_force=dossier.in_force)
-    return None if reason in {None, NoResend.ATTEMPTS_SPENT} else NO_RESEND[NoResend(reason)]
+    return None if dossier.again.refusal is None else NO_RESEND[dossier.again.refusal]
 
 
 def _in_doubt(dossier: Dossier, refusal: str | None, closes: datetime | None) -> tuple[Answer, str]:

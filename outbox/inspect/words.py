@@ -118,7 +118,7 @@ REASONS: Final[Mapping[Reason, str]] = MappingProxyType(
     {
         Reason.MISMATCH: "the receiver knows our key with other bytes: nothing under that key speaks of this operation",
         Reason.PARTIAL: "a part of the effect exists",
-        Reason.NO_LOOKUP: "the receiver cannot be asked, and nothing may be sent again",
+        Reason.NO_LOOKUP: "the receiver cannot be asked",
         Reason.NOT_PROVABLE: "looks find nothing, and under this contract that is no proof",
         Reason.LOOKS_FAILED: "no look has shown anything that decides",
         Reason.HORIZON_PASSED: 'it is too late for "not found" to prove anything',

@@ -195,6 +195,20 @@ from found d join outbox.receiver r on r.receiver_id = d.receiver_id
 cross join lateral (select o.operation_id from outbox.operation o where o.seq = d.seq offset 0) v
 order by d.since, d.seq
 
+-- name: stuck_facts
+-- Of doubts what it takes to say whether they may be sent again (outbox/doubt.py), as far as whoever may list them may read it.
+select d.seq, p.state::text as state, p.attempt, p.fence, p.cause, p.begun_at, p.first_sent_at, p.throttled, p.not_sent, p.contract_id,
+  t.contract_id as contract_in_force, p.unresolved_at, d.last_exposed_at, d.gave_up_at, d.settle_at, d.reads, d.last_read_at, d.accepted,
+  d.no_resend or p.next_at = 'infinity' as no_resend,
+  (select a.seq from outbox.attempt_log a where a.seq = d.seq and a.cause = 'mismatch' limit 1) is not null as mismatch,
+  p.policy_version is not distinct from t.policy_version as policy_holds,
+  case when isfinite(p.expires_at) then least(greatest(p.expires_at, '0001-01-03 00:00:00+00'), '9999-12-29 00:00:00+00') end as permission_until,
+  case when isfinite(p.resend_until) then p.resend_until end as resend_until, p.resend_until = 'infinity' as key_forever,
+  case when isfinite(p.next_at) then p.next_at end as pending_at
+from outbox.doubt d join outbox.tool t on t.name = d.tool
+cross join lateral (select * from outbox.pending q where q.receiver_id = d.receiver_id and q.lane = d.lane and q.seq = d.seq offset 0) p
+where d.seq = any(%(seqs)s::bigint[])
+
 -- name: stuck_unsent
 -- Operations that hide nothing, and whose latest attempt did not leave, or was refused for our credential: of the oldest so many of each
 -- lane, by receiver, tool and cause. The oldest one stands for all of its kind. What waits for a person is in doubt.

@@ -362,6 +362,77 @@ def test_what_needs_a_person_is_stuck_with_the_reason_and_what_it_blocks(desk: D
     assert "outbox why" in item["blocked_by"]
 
 
+SPENDING = """
+[tools."pay.once"]
+receiver = "warehouse"
+deadline = "5s"
+request = { path = "/pay" }
+contract.key = { in = "header", name = "Idempotency-Key" }
+contract.key_retention = "24h"
+contract.in_flight_bound = "30s"
+contract.retry = { attempts = 1 }
+"""
+NOBODY_TO_ASK = {"steps": "person", "reasons": "no_lookup"}
+
+
+def spent(desk: Desk, name: str) -> None:
+    """An operation that was sent as often as its back-off allows, within its window."""
+    desk.run.config.write_text(desk.run.config.read_text() + SPENDING)
+    assert desk.run("apply").code == 0
+    desk.unknown(name, "pay.once", answer=NOBODY_TO_ASK)
+
+
+def test_why_and_stuck_allow_what_a_retry_allows_once_the_back_off_is_spent(desk: Desk) -> None:
+    spent(desk, "op")
+    assert desk.run.json("retry", "op", "--dry-run")["allowed"]
+    why = desk.run.json("why", "op")
+    assert not any("may not be sent again" in line for line in why["next"])
+    assert any("not sent again by itself" in line and "outbox retry op" in line for line in why["next"])
+    assert any("with the same key until" in line for line in why["next"])
+    row = stuck(desk)["op"]
+    assert "as often as the back-off" in row["why"]
+    assert "a person may send it again" in row["why"]
+    assert row["why"] in desk.run.json("show", "op")["next"]["reason"]
+    assert row["blocked_by"].endswith("or outbox retry op --tenant shop")
+    assert desk.run("retry", "op").code == 0
+    assert not any("by itself" in line for line in desk.run.json("why", "op")["next"]), "a person has said so"
+
+
+def test_why_and_stuck_say_the_window_is_closed_once_a_retry_says_it(desk: Desk) -> None:
+    spent(desk, "op")
+    desk.clock.advance(25 * 3600)
+    assert "window is closed" in desk.run.refused("retry", "op", code=4)["message"]
+    assert any("may not be sent again: the window is closed" in line for line in desk.run.json("why", "op")["next"])
+    row = stuck(desk)["op"]
+    assert "the window is closed" in row["why"]
+    assert "outbox retry" not in row["blocked_by"]
+
+
+def test_stuck_tells_a_lost_answer_without_a_key_from_a_permission_that_is_gone(desk: Desk) -> None:
+    desk.unknown("blind", BLIND, answer=NOBODY_TO_ASK)
+    spent(desk, "revoked")
+    desk.run.json("revoke", "revoked", "--reason", "changed her mind")
+    desk.database.rows("update outbox.doubt set needs_person = true, reason = 'no_lookup'")
+    rows = stuck(desk)
+    assert "honours no key" in rows["blind"]["why"]
+    assert "permission does not hold" in rows["revoked"]["why"]
+
+
+def test_a_viewer_is_told_the_same_of_what_waits_for_a_person(desk: Desk) -> None:
+    spent(desk, "op")
+    seen = stuck(desk)["op"]["why"]
+    desk.run.config.write_text(desk.run.config.read_text().replace(desk.database.dsn, desk.database.dsn_for("viewer")))
+    assert stuck(desk)["op"]["why"] == seen
+
+
+def test_a_new_version_with_other_answers_is_said_to_leave_an_operation_at_its_own(desk: Desk) -> None:
+    spent(desk, "op")
+    answers = 'contract.answers = [{ status = [200], means = "receipt" }]\n'
+    desk.run.config.write_text(desk.run.config.read_text() + answers)
+    assert desk.run("apply").code == 0
+    assert any("another one is in force now" in line for line in desk.run.json("why", "op")["contract"])
+
+
 def test_a_look_that_nobody_makes_is_late(desk: Desk) -> None:
     desk.unknown("op")
     desk.clock.advance(120)
