@@ -57,7 +57,7 @@ COMMANDS = {
         "purge": ("history", "Move old history into tombstones."),
         "redact": ("history", "Remove personal data from an ended operation."),
         "repair": ("history", "Place intents that no trigger has placed."),
-        "audit": ("history", "List who did what to the system, and why."),
+        "audit": ("history", "List who did what, and why."),
     },
     "Run": {
         "relay": ("run", "Deliver intents to their receivers."),

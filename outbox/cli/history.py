@@ -1,5 +1,6 @@
 """purge, redact, repair, audit: history that leaves, that forgets, that is put right, and who did it."""
 
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -7,7 +8,7 @@ import click
 from outbox.cli.batches import EXIT_INTERRUPTED, interruptible, progress
 from outbox.cli.commands import act
 from outbox.cli.deeds import ACTS, confirm, do, reason_option, tell, who, yes_option
-from outbox.cli.output import say, write_json
+from outbox.cli.output import plain, say, write_json
 from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
 from outbox.cli.times import span_of
@@ -167,26 +168,40 @@ async def _repair(session: Session) -> dict[str, Any]:
 
 
 @act("audit")
-@click.option("--act", "act_", metavar="ACT", help='These acts only, such as "pause" or "purge".')
+@click.option("--act", "act_", metavar="ACT", help='These acts only, such as "pause" or "resolve".')
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True)
 @click.option("--cursor", help="Where the last page ended (its `next`).")
 def audit_command(session: Session, *, act_: str | None, limit: int, cursor: str | None) -> None:
     """
-    List who did what to the system, and why; the newest first.
+    List who did what, and why; the newest first.
 
-    Decisions about one operation stand with it: outbox show.
+    Acts on the system, such as a pause, and decisions about one operation: approve, revoke, resolve, cancel, retry,
+    unblock, expedite, redact. Decisions about what was purged are gone with it.
 
     \b
     Examples:
       outbox audit
-      outbox audit --act pause --json
+      outbox audit --act resolve --json
     """  # noqa: D301
+    place = _place(cursor)
 
     async def job() -> list[dict[str, Any]]:
         async with session.store(*ACTS) as store:
-            return await store.dicts("list_audit", act=act_, before=number_of(cursor), limit=limit + 1)
+            return await store.dicts("list_audit", act=act_, **place, limit=limit + 1)
 
     rows = session.run(job())
-    items = [{name: row[name] for name in row if name != "audit_id"} for row in rows[:limit]]
-    following = str(rows[limit - 1]["audit_id"]) if len(rows) > limit else None
-    print_page(session, ("at", "act", "target", "acted_by", "reason"), items, following, empty="Nobody did anything.")
+    columns = ("at", "act", "target", "acted_by", "reason")
+    items = [{name: row[name] for name in columns} for row in rows[:limit]]
+    last = rows[limit - 1] if len(rows) > limit else None
+    following = None if last is None else f"{plain(last['at'])}_{last['source']}_{last['id']}"
+    print_page(session, columns, items, following, empty="Nobody did anything.")
+
+
+def _place(cursor: str | None) -> dict[str, Any]:
+    if cursor is None:
+        return {"at": None, "source": None, "id": None}
+    try:
+        at, source, number = cursor.split("_")
+        return {"at": datetime.fromisoformat(at), "source": number_of(source), "id": number_of(number)}
+    except ValueError:
+        raise click.BadParameter("it is the `next` of an earlier page", param_hint="--cursor") from None

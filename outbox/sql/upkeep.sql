@@ -55,10 +55,35 @@ select u.seq, u.tenant_id, u.operation_id, u.tool from outbox.unplaced(%(after)s
 select r.placed, r.toolless, r.passed from outbox.repair(%(after)s, %(batch_max)s, %(by)s) r
 
 -- name: list_audit
--- Who did what to the system, and why, the newest first.
-select a.audit_id, a.at, a.act, a.target, a.acted_by, a.reason from outbox.audit a
-where (%(act)s::text is null or a.act = %(act)s) and (%(before)s::bigint is null or a.audit_id < %(before)s)
-order by a.audit_id desc limit %(limit)s
+-- Who did what, and why, the newest first: to the system, and, read where they are facts, decisions about one operation. What was purged has
+-- taken its own with it.
+select u.source, u.id, u.at, u.act, u.target, u.acted_by, u.reason from (
+  (select 1 as source, a.audit_id as id, a.at, a.act, a.target, a.acted_by, a.reason
+   from outbox.audit a
+   where (%(act)s::text is null or a.act = %(act)s)
+     and (%(at)s::timestamptz is null or (a.at <= %(at)s and (a.at, 1, a.audit_id) < (%(at)s, %(source)s::bigint, %(id)s::bigint)))
+   order by a.at desc, a.audit_id desc limit %(limit)s)
+  union all
+  (select 2, p.approval_id, p.decided_at, case p.decision when 'approved' then 'approve' else 'revoke' end, i.tenant_id || ' ' || i.operation_id,
+     p.decided_by, p.reason
+   from outbox.approval p join outbox.intent i on i.seq = p.seq
+   where (%(act)s::text is null or case p.decision when 'approved' then 'approve' else 'revoke' end = %(act)s)
+     and (%(at)s::timestamptz is null or (p.decided_at <= %(at)s and (p.decided_at, 2, p.approval_id) < (%(at)s, %(source)s::bigint, %(id)s::bigint)))
+   order by p.decided_at desc, p.approval_id desc limit %(limit)s)
+  union all
+  (select 3, e.evidence_id, e.observed_at, 'resolve', i.tenant_id || ' ' || i.operation_id, e.stated_by,
+     case e.verdict when 'confirmed' then 'succeeded' else 'no effect' end || coalesce(': ' || e.note, '')
+   from outbox.evidence e join outbox.intent i on i.seq = e.seq
+   where e.kind = 'statement' and (%(act)s::text is null or 'resolve' = %(act)s)
+     and (%(at)s::timestamptz is null or (e.observed_at <= %(at)s and (e.observed_at, 3, e.evidence_id) < (%(at)s, %(source)s::bigint, %(id)s::bigint)))
+   order by e.observed_at desc, e.evidence_id desc limit %(limit)s)
+  union all
+  (select 4, o.seq, o.ended_at, 'cancel', i.tenant_id || ' ' || i.operation_id, o.decided_by, null
+   from outbox.outcome o join outbox.intent i on i.seq = o.seq
+   where o.cause = 'cancelled' and (%(act)s::text is null or 'cancel' = %(act)s)
+     and (%(at)s::timestamptz is null or (o.ended_at <= %(at)s and (o.ended_at, 4, o.seq) < (%(at)s, %(source)s::bigint, %(id)s::bigint)))
+   order by o.ended_at desc, o.seq desc limit %(limit)s)
+) u order by u.at desc, u.source desc, u.id desc limit %(limit)s
 
 -- fragment: selected
 -- What a person selects by. The age counts from the latest attempt, or from the intent where there was none: whoever was attempted since

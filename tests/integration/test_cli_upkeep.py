@@ -242,6 +242,44 @@ def test_every_act_on_the_system_is_recorded_with_who_and_why_the_newest_first(d
     assert [item["act"] for item in desk.run.json("audit", "--act", "pause")["items"]] == ["pause"]
 
 
+def test_the_audit_tells_what_people_decided_about_one_operation_too(desk: Desk) -> None:
+    desk.run.json("approve", desk_proposed(desk, "one"), "--digest", digest(desk, "one"), "--reason", "as agreed")
+    desk.run.json("revoke", "one", "--reason", "not any more")
+    desk.put("two")
+    desk.run.json("cancel", "two")
+    for name, said in (("three", "--succeeded"), ("four", "--no-effect")):
+        desk.unknown(name)
+        desk.clock.advance(10_000)
+        desk.run.json("resolve", name, said, "--evidence", "their log")
+    items = desk.run.json("audit")["items"]
+    assert [(item["act"], item["target"], item["reason"]) for item in items] == [
+        ("resolve", "shop four", "no effect: their log"),
+        ("resolve", "shop three", "succeeded: their log"),
+        ("cancel", "shop two", None),
+        ("revoke", "shop one", "not any more"),
+        ("approve", "shop one", "as agreed"),
+    ]
+    assert {item["acted_by"] for item in items} == {desk.me}
+    assert [item["target"] for item in desk.run.json("audit", "--act", "cancel")["items"]] == ["shop two"]
+    # Each once, in pages of one.
+    page, seen = desk.run.json("audit", "--limit", "1"), []
+    while True:
+        seen += page["items"]
+        if page["next"] is None:
+            break
+        page = desk.run.json("audit", "--limit", "1", "--cursor", page["next"])
+    assert seen == items
+
+
+def desk_proposed(desk: Desk, name: str) -> str:
+    desk.in_state("proposed", name)
+    return name
+
+
+def digest(desk: Desk, name: str) -> str:
+    return str(desk.run.json("show", name)["digest"])
+
+
 def test_the_audit_comes_in_pages(desk: Desk) -> None:
     for number in range(5):
         desk.run.json("pause", "tenant", f"t{number}", *WHY)

@@ -1789,13 +1789,17 @@ ALTER TABLE ONLY outbox.tombstone
     ADD CONSTRAINT tombstone_pkey PRIMARY KEY (tenant_id, operation_id);
 ALTER TABLE ONLY outbox.tool
     ADD CONSTRAINT tool_pkey PRIMARY KEY (name);
+CREATE INDEX approval_decided_at ON outbox.approval USING btree (decided_at);
 CREATE INDEX approval_seq ON outbox.approval USING btree (seq);
+CREATE INDEX audit_at ON outbox.audit USING btree (at);
 CREATE INDEX doubt_due ON outbox.doubt USING btree (receiver_id, next_at);
 CREATE INDEX doubt_tenant ON outbox.doubt USING btree (tenant_id, seq);
 CREATE INDEX evidence_observed_at ON outbox.evidence USING brin (observed_at);
 CREATE INDEX evidence_seq ON outbox.evidence USING btree (seq);
+CREATE INDEX evidence_statement ON outbox.evidence USING btree (observed_at) WHERE (kind = 'statement'::text);
 CREATE INDEX intent_created_at ON outbox.intent USING brin (created_at);
 CREATE INDEX intent_resource ON outbox.intent USING btree (resource, seq) WHERE (resource IS NOT NULL);
+CREATE INDEX outcome_cancelled ON outbox.outcome USING btree (ended_at) WHERE (cause = 'cancelled'::text);
 CREATE INDEX outcome_ended_at ON outbox.outcome USING brin (ended_at);
 CREATE INDEX outcome_external_id ON outbox.outcome USING btree (hashtextextended(external_id, (0)::bigint)) WHERE (external_id IS NOT NULL);
 CREATE INDEX outcome_xid ON outbox.outcome USING btree (xid, seq);

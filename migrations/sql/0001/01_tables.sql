@@ -294,6 +294,7 @@ create table outbox.outcome (
   constraint rejection_has_a_cause check (state <> 'rejected' or cause is not null)
 );
 create index outcome_ended_at on outbox.outcome using brin (ended_at);
+create index outcome_cancelled on outbox.outcome (ended_at) where cause = 'cancelled';
 create index outcome_xid on outbox.outcome (xid, seq);
 -- By a hash, which is a fraction of most providers' ids in size: who looks for an id compares the hash and the id.
 create index outcome_external_id on outbox.outcome (hashtextextended(external_id, 0)) where external_id is not null;
@@ -339,6 +340,7 @@ create table outbox.evidence (
   note text check (octet_length(note) <= 4096)
 );
 create index evidence_seq on outbox.evidence (seq);
+create index evidence_statement on outbox.evidence (observed_at) where kind = 'statement';
 create index evidence_observed_at on outbox.evidence using brin (observed_at);
 
 -- A person's decision about exactly one action: it is bound to the digest.
@@ -354,6 +356,7 @@ create table outbox.approval (
   reason text
 );
 create index approval_seq on outbox.approval (seq);
+create index approval_decided_at on outbox.approval (decided_at);
 
 -- Who may act on a lane. The key contains the fence: FOR KEY SHARE lets the renewal pass and excludes a takeover.
 create table outbox.lane (

@@ -1,6 +1,7 @@
 -- Upkeep: kill switches, ordering keys let past, history that leaves, and rows that a trigger never placed.
 
--- Who did what to the system, and why. Append-only.
+-- Who did what to the system, and why. Append-only. Decisions about one operation are not written here again: `outbox audit` reads them where
+-- they are facts (approval, evidence of kind statement, outcome).
 create table outbox.audit (
   audit_id bigint generated always as identity primary key,
   at timestamptz not null default outbox.now(),
@@ -9,6 +10,7 @@ create table outbox.audit (
   acted_by text not null,
   reason text check (octet_length(reason) <= 4096)
 );
+create index audit_at on outbox.audit (at);
 create trigger immutable before update or delete on outbox.audit for each row execute function outbox.refuse_change();
 create trigger untruncatable before truncate on outbox.audit for each statement execute function outbox.refuse_change();
 
