@@ -213,8 +213,11 @@ in_flight_bound = "10s"
         """How many operations have ended. Reads what is new only: to count millions again and again would be felt."""
         self._asked += 1
         row = self.admin.execute(
-            "with s as (select pg_snapshot_xmin(pg_current_snapshot()) as upto)"
-            " select count(o.seq), s.upto::text from s left join outbox.outcome o on o.xid >= %s::xid8 and o.xid < s.upto group by s.upto",
+            """
+            with s as (select pg_snapshot_xmin(pg_current_snapshot()) as upto)
+            select count(o.seq), s.upto::text
+            from s left join outbox.outcome o on o.xid >= %s::xid8 and o.xid < s.upto group by s.upto
+            """,
             [self._upto],
         ).fetchone()
         assert row is not None
