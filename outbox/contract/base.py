@@ -38,8 +38,10 @@ def refuse_words(*words: str) -> BeforeValidator:
 Later: TypeAlias = Annotated[None, BeforeValidator(_refuse_later), Field(default=None, exclude=True, repr=False)]
 
 # RFC 9110 tokens, and RFC 6901 pointers that point at something.
-HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")]
-Pointer = Annotated[str, StringConstraints(pattern=r"^(?:/(?:[^~/]|~[01])*)+$", max_length=500)]
+HEADER_NAME: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
+POINTER: Final = r"^(?:/(?:[^~/]|~[01])*)+$"
+HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
+Pointer = Annotated[str, StringConstraints(pattern=POINTER, max_length=500)]
 
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 

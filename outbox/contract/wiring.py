@@ -22,6 +22,7 @@ from outbox.contract.model import MARGIN_SECONDS_ASSUMED, Contract
 from outbox.contract.parts import Fencing, Key, Lookup, Retry
 from outbox.contract.tool import Read, ReceiverConfig, ReceiverName, Request, ToolConfig, ToolName
 from outbox.duration import Duration, format_duration
+from outbox.template import variables
 
 
 class ReceiverFacts(Part):
@@ -190,6 +191,15 @@ class Wiring(Part):
     def repeat_safe(self) -> bool:
         """A repeat is harmless at any time, as the receiver documents."""
         return self.trusted.repeat_safe
+
+    @property
+    def sends_key(self) -> bool:
+        """The receiver sees the sent key: as the contract's key, or (over HTTP) where the request says `{sent_key}`."""
+        if isinstance(self.contract.key, Key) or self.receiver.transport != "http" or self.request is None:
+            return True
+        request = self.request
+        templates = (request.path, *request.query.values(), *request.headers.values(), *request.inject.values())
+        return any("sent_key" in variables(template) for template in templates)
 
     @property
     def has_window(self) -> bool:

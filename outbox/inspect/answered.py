@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from outbox.contract import Key
 from outbox.evidence import Evidence, Kind, Verdict
 from outbox.inspect.dossier import Dossier, Row
 from outbox.inspect.words import clock
@@ -78,7 +77,7 @@ def _quoted(excerpt: str | None) -> str:
 
 def support_lines(dossier: Dossier) -> Iterator[str]:
     """What the provider's support will ask for: the key, and of each attempt its times, host, status and request id."""
-    if dossier.wiring is not None and not isinstance(dossier.wiring.contract.key, Key):
+    if dossier.wiring is not None and not dossier.wiring.sends_key:
         if dossier.attempts or dossier.state is State.EXECUTING:
             yield f"No key was sent; the request carried Outbox-Operation: {dossier.row['operation_id']}."
     elif dossier.row["sent_key"] is not None:

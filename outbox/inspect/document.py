@@ -1,6 +1,7 @@
 """One operation as a document with stable names: what `outbox show --json` prints."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from outbox import canonical
@@ -38,7 +39,6 @@ _OPERATION: Final = (
     "not_sent",
     "first_sent_at",
     "digest",
-    "sent_key",
     "wire_digest",
 )
 _ATTEMPT: Final = ("attempt", "fence", "cause", "started_at", "ended_at", "status", "request_id", "excerpt")
@@ -55,10 +55,11 @@ def document(dossier: Dossier) -> dict[str, Any]:
     step = next_of(dossier)
     return {
         **_picked(row, *_OPERATION),
+        "sent_key": row["sent_key"] if dossier.wiring is None or dossier.wiring.sends_key else None,
         **_arguments(row["arguments"]),
         "authorization": _authorization(dossier),
         "contract": _contract(dossier),
-        "resend_until": FOREVER if row["key_forever"] else row["resend_until"],
+        "resend_until": _window(row),
         "attempts": [_attempt(attempt) for attempt in dossier.attempts] + _running(dossier),
         "evidence": [_evidence(item) for item in dossier.evidence],
         "outcome": _outcome(row) if row["ended"] else None,
@@ -68,6 +69,14 @@ def document(dossier: Dossier) -> dict[str, Any]:
         ],
         "next": None if step is None else {"step": step.step, "at": step.at, "reason": step.reason},
     }
+
+
+def _window(row: Row) -> datetime | None:
+    """Until when the key is honoured; none where there is none, which is stored as a window of no length."""
+    if row["key_forever"]:
+        return FOREVER
+    until: datetime | None = row["resend_until"]
+    return None if until == row["first_sent_at"] else until
 
 
 def _arguments(text: str | None) -> dict[str, Any]:

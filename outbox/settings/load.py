@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -191,9 +192,9 @@ def _validated(kind: type[Loaded], layers: Layers, found: list[Problem]) -> Load
         receivers, tools = _valid(data.get("receivers"), ReceiverConfig), _valid(data.get("tools"), ToolConfig)
         found += layers.located(_contradictions(tools, receivers, data.get("receivers", {})))
     if loaded is None or found:
-        raise ConfigError(
-            found, hint="docs/configuration.md has every name. To check it again: outbox contracts --file"
-        )
+        named = "" if layers.file == FILE_NAME else f" --config {shlex.quote(layers.file)}"
+        hint = f"docs/configuration.md has every name. To check it again: outbox{named} contracts --file"
+        raise ConfigError(found, hint=hint)
     return loaded
 
 

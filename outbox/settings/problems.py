@@ -15,9 +15,16 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from outbox.contract.base import HEADER_NAME, POINTER
 from outbox.errors import Problem
 
 Path = tuple[str | int, ...]
+
+# What a pattern asks for, in words.
+_PATTERNS: Final = {
+    POINTER: 'a JSON pointer is needed, which begins with a slash: "/id"',
+    HEADER_NAME: 'the name of a header is needed, such as "Idempotency-Key"',
+}
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER: Final = re.compile(r"\s*(\[\[?)(.+?)\]\]?\s*(?:#.*)?")
@@ -74,10 +81,17 @@ def problems_of(error: ValidationError, model: type[BaseModel], layers: Layers) 
     lines = dict(_lines(layers.text))
     messages: dict[Path, list[str]] = defaultdict(list)
     codes: dict[Path, str] = {}
+    unquoted = list(_unquoted(data.get("tools")))
+    for path in unquoted:
+        name = ".".join(map(str, path[1:]))
+        messages[path] = [f'a name with a dot in it stands in quotes: [tools."{name}"]']
+        codes[path] = "unquoted_name"
     for detail in error.errors(include_url=False, include_input=False):
         path, value = _walk(detail, data)
         if detail["type"] == "literal_error" and isinstance(value, Mapping):
             continue  # the word of a union that was answered with a table: the table's own problems say more
+        if any(path[:2] == name[:2] for name in unquoted):
+            continue  # what is no tool has no other problems
         message = _message(detail, path, model)
         if message not in messages[path]:
             messages[path].append(message)
@@ -86,6 +100,17 @@ def problems_of(error: ValidationError, model: type[BaseModel], layers: Layers) 
         Problem(dotted(path) + layers.origin(path, lines), "; or ".join(messages[path]), codes[path])
         for path in sorted(codes, key=lambda path: _line(lines, path) or 0)
     ]
+
+
+def _unquoted(tools: Any) -> Iterator[Path]:
+    """Tools whose names have a dot and no quotes: TOML then reads a table in a table. Each has a `receiver` in it."""
+    tables: list[tuple[Path, Any]] = [(("tools",), tools)]
+    while tables:
+        path, table = tables.pop(0)
+        if isinstance(table, Mapping) and "receiver" not in table:
+            tables += [((*path, name), below) for name, below in table.items()]
+        elif isinstance(table, Mapping) and path[2:]:
+            yield path
 
 
 def dotted(path: Path) -> str:
@@ -145,6 +170,8 @@ def _message(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
             return f"it is one of {detail['ctx']['expected']}"
         case "string_pattern_mismatch" if path and path[-1] == "secret":
             return 'a secret is named by a reference, "env:NAME" or "file:/path", and never stands in the file'
+        case "string_pattern_mismatch" if detail["ctx"]["pattern"] in _PATTERNS:
+            return _PATTERNS[detail["ctx"]["pattern"]]
     return detail["msg"][:1].lower() + detail["msg"][1:]
 
 

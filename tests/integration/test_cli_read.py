@@ -110,6 +110,21 @@ def test_show_says_who_authorized_what_on_which_version_how_often_it_was_tried_a
     assert shown["next"] is None
 
 
+def test_a_tool_without_a_key_shows_none_and_no_window(desk: Desk) -> None:
+    desk.unknown("keyed")
+    desk.unknown("blind", BLIND)
+    keyed, blind = desk.run.json("show", "keyed"), desk.run.json("show", "blind")
+    assert keyed["sent_key"]
+    assert keyed["resend_until"] > keyed["first_sent_at"]
+    assert (blind["sent_key"], blind["resend_until"]) == (None, None)
+    assert "resend_until" not in desk.run("show", "blind").out
+    desk.run.config.write_text(desk.run.config.read_text().replace('path = "/mail"', 'path = "/mail/{sent_key}"'))
+    assert desk.run("apply").code == 0
+    desk.unknown("referred", BLIND)
+    assert desk.run.json("show", "referred")["sent_key"], "the request carries it, without a promise about it"
+    assert desk.run.json("why", "referred")["support"][0].startswith("Key: ")
+
+
 def test_what_was_seen_is_shown_with_its_time_and_source(desk: Desk) -> None:
     seq = desk.unknown("op")
     desk.stage.witness(seq, "lookup", role="reconciler", attempt=1, verdict="not_found", note="no such key")

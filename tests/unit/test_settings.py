@@ -110,6 +110,67 @@ def test_every_problem_is_reported_at_once_with_its_line_and_what_was_meant(writ
     assert len(found) == 5  # transport is also missing
 
 
+DOTTED = """
+[receivers.pay]
+transport = "http"
+base_url = "https://pay.example"
+[tools.payment.refund]
+receiver = "pay"
+request = { path = "/refunds" }
+[tools.payment.refund.contract]
+key = "none"
+[tools.payment.card.capture]
+receiver = "pay"
+request = { path = "/captures" }
+[tools."mail.send"]
+receiver = "pay"
+request = { path = "/mail" }
+"""
+
+
+def test_a_name_with_a_dot_and_without_quotes_is_one_problem_that_says_how_to_write_it(write: Any) -> None:
+    assert problems(lambda: load_configuration(write(DOTTED))) == {
+        f"tools.payment.refund ({write(DOTTED)}, line 5)": (
+            'a name with a dot in it stands in quotes: [tools."payment.refund"]'
+        ),
+        f"tools.payment.card.capture ({write(DOTTED)}, line 10)": (
+            'a name with a dot in it stands in quotes: [tools."payment.card.capture"]'
+        ),
+    }
+    right = DOTTED.replace("payment.refund", '"payment.refund"').replace(
+        "payment.card.capture", '"payment.card.capture"'
+    )
+    assert set(load_configuration(write(right)).tools) == {"payment.refund", "payment.card.capture", "mail.send"}
+
+
+def test_a_tool_that_only_lacks_its_receiver_is_not_taken_for_a_name_without_quotes(write: Any) -> None:
+    found = problems(lambda: load_configuration(write('[tools.pay]\nrequest = { path = "/x" }\n')))
+    assert [message for place, message in found.items() if "receiver" in place] == ["it is needed"]
+
+
+def test_what_a_pattern_asks_for_is_said_in_words(write: Any) -> None:
+    answers = """[[tools."mail.send".contract.answers]]\nstatus = [200]\nmeans = "receipt"\nexternal_id = "id"\n"""
+    key = """[tools."mail.send".contract]\nrequest_id_header = "request id"\n"""
+    found = "\n".join(problems(lambda: load_configuration(write(key + answers))).values())
+    assert 'a JSON pointer is needed, which begins with a slash: "/id"' in found
+    assert "the name of a header is needed" in found
+    assert "pattern" not in found
+
+
+def test_the_hint_checks_the_file_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OUTBOX_CONFIG", raising=False)
+    wrong = "[database]\nnonsense = 1\n"
+    for name, command in (
+        ("outbox.toml", "outbox contracts --file"),
+        ("a bad.toml", "outbox --config 'a bad.toml' contracts --file"),
+    ):
+        Path(name).write_text(wrong)
+        with pytest.raises(ConfigError) as caught:
+            load_configuration(Path(name))
+        assert str(caught.value.hint).endswith(f"To check it again: {command}")
+
+
 def test_the_place_of_a_value_in_an_inline_table_and_in_a_list_of_tables_is_its_line(write: Any) -> None:
     text = EXAMPLE.replace('means = "receipt"', 'means = "reciept"').replace('form = "bare"', 'form = "bear"')
     found = problems(lambda: load_configuration(write(text)))
