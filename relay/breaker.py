@@ -32,6 +32,8 @@ class Breaker:
         self._changes = 0
         self._news: tuple[Change, str] | None = None
         self._asking = False
+        self._retry_date: object = None
+        """From when the right to probe is given out, as it stood in the database when it was last read."""
 
     @property
     def is_open(self) -> bool:
@@ -92,6 +94,7 @@ class Breaker:
         if not rows[0]["granted"]:
             self._learn(rows[0], asked_at)
             return False
+        self._retry_date = rows[0]["retry_date"]
         self.circuit.granted(asked_at)
         return self.circuit.reserve(boottime())
 
@@ -107,6 +110,9 @@ class Breaker:
             self._learn(row, read_at)
 
     def _learn(self, row: Mapping[str, Any], read_at: float) -> None:
+        if row["retry_date"] != self._retry_date:
+            self._retry_date = row["retry_date"]
+            self.circuit.hurried()
         change = self.circuit.learned(
             is_open=row["open"], probes=row["probes"], retry_at=read_at + row["retry_in_seconds"]
         )

@@ -199,3 +199,7 @@ class Circuit:
         self.probes, self.retry_at = probes, retry_at
         self._misses.clear()
         return None if was_open else Change.OPENED
+
+    def hurried(self) -> None:
+        """Somebody has set another date, such as a person who resumes it: nothing is left to others any more."""
+        self._polite_until = 0.0

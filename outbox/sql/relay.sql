@@ -277,7 +277,7 @@ select outbox.pause_add('receiver', %(receiver)s, %(by)s, %(reason)s) as paused
 
 -- name: circuits
 -- Which receivers are left alone, and for how much longer.
-select r.receiver_id, r.circuit_opened_at is not null as open, r.circuit_probes as probes, r.circuit_reason as reason,
+select r.receiver_id, r.circuit_opened_at is not null as open, r.circuit_probes as probes, r.circuit_reason as reason, r.circuit_retry_at as retry_date,
   coalesce(greatest(extract(epoch from r.circuit_retry_at - outbox.now()), 0), 0)::float8 as retry_in_seconds
 from outbox.receiver r where r.receiver_id = any(%(receiver_ids)s::int[])
 
@@ -297,9 +297,10 @@ where r.receiver_id = %(receiver_id)s and r.circuit_opened_at is not null
 with mine as (
   update outbox.receiver r set circuit_retry_at = outbox.now() + %(right_seconds)s * interval '1 second'
   where r.receiver_id = %(receiver_id)s and r.circuit_opened_at is not null and r.circuit_retry_at <= outbox.now()
-  returning r.receiver_id
+  returning r.receiver_id, r.circuit_retry_at
 )
 select m.receiver_id is not null as granted, r.circuit_opened_at is not null as open, r.circuit_probes as probes, r.circuit_reason as reason,
+  coalesce(m.circuit_retry_at, r.circuit_retry_at) as retry_date,
   coalesce(greatest(extract(epoch from r.circuit_retry_at - outbox.now()), 0), 0)::float8 as retry_in_seconds
 from outbox.receiver r left join mine m on m.receiver_id = r.receiver_id where r.receiver_id = %(receiver_id)s
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from outbox.lease import boottime
 from outbox.outcome import Ambiguous, Answer, NotSent, Outcome, Receipt, Throttled
 from outbox.receivers import Attempt
 from outbox.receivers.scripted import ScriptedReceiver
 from outbox.registry import apply
 from outbox.store import Store
-from relay.circuit import MISSES_MAX, RIGHT_SECONDS
+from relay.breaker import Breaker
+from relay.circuit import MISSES_MAX, POLITE_SECONDS, RIGHT_SECONDS
 from tests.support.doubts import register
 from tests.support.eventually import eventually_async
 from tests.support.postgres import Database
@@ -53,6 +55,11 @@ def circuit(stage: Stage) -> dict[str, Any]:
         "select circuit_opened_at, circuit_reason, circuit_probes, circuit_retry_at from outbox.receiver"
     )
     return row
+
+
+def the_breaker(running: Running) -> Breaker:
+    (service,) = running.relay.services.by_name.values()
+    return service.breaker
 
 
 def untouched(stage: Stage) -> int:
@@ -234,6 +241,33 @@ async def test_a_person_who_resumes_the_receiver_has_it_tried_at_once(stage: Sta
     assert stage.value("select act || ' ' || target || ': ' || reason from outbox.audit") == (
         "resume receiver warehouse: they are back"
     )
+
+
+async def test_a_relay_that_had_nothing_to_probe_with_during_a_pause_probes_at_once_when_a_person_resumes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver, late = Switch(), 0.0
+    monkeypatch.setattr("relay.breaker.boottime", lambda: boottime() + late)
+    async with relay_on(stage.database, receiver.scripted) as running:
+        await open_it(stage, running)
+        stage.rows("select outbox.pause_add('receiver', 'warehouse', 'ann', 'their release')")
+        stage.rows("update outbox.receiver set circuit_retry_at = outbox.now()")
+        await running.relay._watch_circuits()
+        assert await running.rounds(2) == 0
+        # The right to probe has run out, and it is left to others for a while.
+        stage.rows("update outbox.receiver set circuit_retry_at = circuit_retry_at - interval '11 seconds'")
+        the_breaker(running)._retry_date = stage.value("select circuit_retry_at from outbox.receiver")
+        late = RIGHT_SECONDS + 1
+        assert late < POLITE_SECONDS
+        await running.relay._watch_circuits()
+        before = receiver.calls
+        assert await running.rounds(2) == 0
+        stage.rows("select outbox.pause_end('receiver', 'warehouse', 'ann', 'they are back')")
+        receiver.answer = RECEIPT
+        await running.relay._watch_circuits()
+        assert the_breaker(running).circuit.wants_right(boottime() + late)
+        await eventually_async(running.rounds)  # a lane that has looked and found nothing looks again in its own time
+        assert receiver.calls > before
 
 
 async def test_a_new_configuration_of_the_receiver_is_tried_as_if_nothing_had_been(stage: Stage) -> None:
