@@ -47,6 +47,15 @@ def test_every_command_explains_itself_with_an_example(run: CommandLine, name: s
     assert "--config" in result.out
 
 
+@pytest.mark.parametrize("dsn", ["postgresql+psycopg://u:hunter2@h/db", "postgresql://u:p@hunter2@h/db"])
+def test_a_demo_on_a_dsn_that_libpq_cannot_read_is_refused_and_does_not_repeat_it(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch, dsn: str
+) -> None:
+    monkeypatch.setenv("OUTBOX_DEMO_DSN", dsn)
+    error = run.refused("demo", code=2)
+    assert (error["code"], "OUTBOX_DEMO_DSN" in str(error), "hunter2" in str(error)) == ("config_error", True, False)
+
+
 def test_put_says_whose_operation_its_tenant_is(run: CommandLine) -> None:
     told = " ".join(run("put", "--help").out.split())
     assert "Whose operations are meant. [default: everybody's; put needs it]" in told
