@@ -69,6 +69,7 @@ class Cause(StrEnum):
     NOT_SENT = "not_sent"
     SECRET_MISSING = "secret_missing"  # noqa: S105 - a word, no secret
     UNSAFE_TARGET = "unsafe_target"
+    NAME_UNRESOLVED = "name_unresolved"
     NO_CONNECTION = "no_connection"
     TLS_FAILED = "tls_failed"
     LEFT_ALONE = "left_alone"
@@ -105,6 +106,7 @@ UNSENT: Final = frozenset(
         Cause.NOT_SENT,
         Cause.SECRET_MISSING,
         Cause.UNSAFE_TARGET,
+        Cause.NAME_UNRESOLVED,
         Cause.NO_CONNECTION,
         Cause.TLS_FAILED,
         Cause.LEFT_ALONE,

@@ -18,6 +18,8 @@ Row = Mapping[str, Any]
 # What a receiver says to whoever calls it, and not of the operation.
 REFUSING_US: Final = frozenset({Cause.RECEIVER_FAULT, Cause.FORBIDDEN})
 WITHOUT_EFFECT: Final = UNSENT | REFUSING_US
+# What depends on where the receiver is said to be.
+_AT_AN_ADDRESS: Final = frozenset({Cause.NAME_UNRESOLVED, Cause.NO_CONNECTION, Cause.TLS_FAILED, Cause.UNSAFE_TARGET})
 
 
 def unsent_cause(row: Row) -> Cause | None:
@@ -34,7 +36,7 @@ def why_unsent(cause: Cause, row: Row) -> str:
         return f"{CAUSES[cause]} ({', '.join(facts)})" if facts else CAUSES[cause]
     if cause is Cause.SECRET_MISSING:
         return f"{CAUSES[cause]}, {_secret(row)}"
-    if cause in {Cause.NO_CONNECTION, Cause.TLS_FAILED, Cause.UNSAFE_TARGET} and row["base_url"]:
+    if cause in _AT_AN_ADDRESS and row["base_url"]:
         return f"{CAUSES[cause]} ({row['base_url']})"
     return CAUSES[cause]
 

@@ -33,6 +33,7 @@ CAUSES: Final[Mapping[Cause, str]] = MappingProxyType(
         Cause.NOT_SENT: "nothing left the relay's machine",
         Cause.SECRET_MISSING: "nothing left the relay's machine: a credential is missing there",
         Cause.UNSAFE_TARGET: "nothing left the relay's machine: the receiver's address may not be called",
+        Cause.NAME_UNRESOLVED: "nothing left the relay's machine: the receiver's name does not resolve there",
         Cause.NO_CONNECTION: "nothing left the relay's machine: the receiver could not be reached",
         Cause.TLS_FAILED: "nothing left the relay's machine: no TLS connection to the receiver could be made",
         Cause.LEFT_ALONE: "nothing left the relay's machine: its receiver is left alone",
@@ -71,6 +72,10 @@ REMEDIES: Final[Mapping[Cause, str]] = MappingProxyType(
         Cause.UNSAFE_TARGET: (
             "correct base_url ({target}) of receivers.{receiver}, or set allow_private_addresses = true there; then:"
             " outbox apply"
+        ),
+        Cause.NAME_UNRESOLVED: (
+            "is {target} written rightly, and does the relay's host resolve it? It is tried again by itself; at once:"
+            " outbox retry --receiver {receiver} --cause name_unresolved"
         ),
         Cause.NO_CONNECTION: (
             "does {target} resolve and answer from the relay's host? It is tried again by itself; at once: outbox retry"

@@ -12,6 +12,7 @@ from outbox.contract import ToolConfig
 from outbox.errors import ReceiverError
 from outbox.outcome import Ambiguous, NotSent, Receipt
 from outbox.receivers.http import HttpReceiver, exchange, guard, session
+from outbox.states import Cause
 from tests.support.attempts import RecordingGate, attempt, receiver, tool
 from tests.support.eventually import eventually
 from tests.support.hostile import Connection, HostileServer
@@ -261,6 +262,8 @@ async def test_an_unknown_name_is_not_sent_to(monkeypatch: pytest.MonkeyPatch) -
     outcome = await client.deliver(attempt(config, KEYED))
     assert isinstance(outcome, NotSent)
     assert outcome.reason == "the name does not resolve"
+    assert outcome.cause is Cause.NAME_UNRESOLVED
+    assert outcome.unreachable, "it counts for the circuit"
     await client.aclose()
 
 

@@ -136,7 +136,7 @@ def test_the_phase_and_nothing_else_decides_whether_something_may_have_happened(
         (TooLate, Cause.TOO_LATE),
         (SecretMissing, Cause.SECRET_MISSING),
         (UnsafeTarget, Cause.UNSAFE_TARGET),
-        (client_exceptions.ClientConnectorDNSError, Cause.NO_CONNECTION),
+        (client_exceptions.ClientConnectorDNSError, Cause.NAME_UNRESOLVED),
         (client_exceptions.ClientConnectorError, Cause.NO_CONNECTION),
         (TimeoutError, Cause.NO_CONNECTION),
         (ConnectionResetError, Cause.NO_CONNECTION),

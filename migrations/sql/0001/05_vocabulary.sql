@@ -3,7 +3,7 @@ insert into outbox.cause (name) values ('expired'), ('revoked'), ('cancelled'), 
   ('stored_failure'), ('throttled'), ('not_sent'), ('receiver_fault'), ('forbidden'), ('stale_fence'), ('failover'), ('unplaced'),
   ('window_closed'), ('target_changed'), ('scope_changed'), ('policy_changed'), ('resend'), ('proven_absent'), ('confirmed'),
   ('late_receipt'), ('person'), ('partial'), ('orphaned'), ('shutdown'), ('duplicate'), ('contradiction'), ('no_route'),
-  ('secret_missing'), ('unsafe_target'), ('no_connection'), ('tls_failed'), ('left_alone'), ('too_late'), ('not_processed'), ('contract_unreadable');
+  ('secret_missing'), ('unsafe_target'), ('name_unresolved'), ('no_connection'), ('tls_failed'), ('left_alone'), ('too_late'), ('not_processed'), ('contract_unreadable');
 -- One list, three CHECKs. On the hot path the cause is null, which costs nothing.
 do $$
 declare

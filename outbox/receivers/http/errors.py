@@ -35,7 +35,7 @@ TABLE: Mapping[type[Exception], tuple[str, Cause]] = MappingProxyType(
         Unsendable: ("the request cannot be made", Cause.NOT_SENT),
         Stale: ("the connection was closed before the request", Cause.CONNECTION_LOST),
         aiohttp.InvalidURL: ("the target is no valid URL", Cause.AMBIGUOUS),
-        aiohttp.ClientConnectorDNSError: ("the name does not resolve", Cause.CONNECTION_LOST),
+        aiohttp.ClientConnectorDNSError: ("the name does not resolve", Cause.NAME_UNRESOLVED),
         aiohttp.ClientConnectorCertificateError: ("the certificate is not trusted", Cause.TLS_FAILED),
         aiohttp.ServerFingerprintMismatch: ("the certificate is not the pinned one", Cause.TLS_FAILED),
         aiohttp.ClientConnectorSSLError: ("the TLS handshake failed", Cause.TLS_FAILED),
@@ -74,7 +74,7 @@ def outcome_of(error: Exception, phase: Phase, host: str) -> NotSent | Ambiguous
     word, cause = describe(error)
     if phase is Phase.CONNECTING:
         # The rows that name no fault of ours: whoever should have been there was not.
-        unreachable = cause in {Cause.CONNECTION_LOST, Cause.TIMEOUT, Cause.TLS_FAILED}
+        unreachable = cause in {Cause.CONNECTION_LOST, Cause.TIMEOUT, Cause.TLS_FAILED, Cause.NAME_UNRESOLVED}
         return NotSent(reason=word, answer=Answer(host=host), cause=_unsent(error, cause), unreachable=unreachable)
     return Ambiguous(reason=word, cause=Cause.AMBIGUOUS if cause in UNSENT else cause, answer=Answer(host=host))
 
