@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from outbox import crashpoints
-from outbox.cli.bulk import BulkAct, Selection, act_in_bulk, one_or_many, selecting
+from outbox.cli.bulk import EXIT_REFUSED, BulkAct, Selection, act_in_bulk, one_or_many, selecting
 from outbox.cli.commands import act
 from outbox.cli.deeds import do, who
 from outbox.cli.output import safe
@@ -21,9 +21,6 @@ from outbox.inspect.twice import refusal_of
 from outbox.inspect.words import when
 from outbox.states import MAY_HIDE_EFFECT, TERMINAL, State
 from outbox.store import Store
-
-# A dry run of one retry ends as the retry would.
-EXIT_REFUSED: Final = 4
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what it would do, and change nothing.")
 

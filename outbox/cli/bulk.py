@@ -23,6 +23,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 MAX_DEFAULT, MAX_MAX = 1_000, 100_000
 # Refusals that are spelled out for people; JSON has all of them.
 REFUSALS_SHOWN_MAX: Final = 10
+# A dry run, of one or of many, ends as the act would.
+EXIT_REFUSED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +165,7 @@ def _tell(session: Session, act: BulkAct, report: dict[str, Any]) -> int:
         _tell_people(act, report, summary)
     if report["interrupted"]:
         return EXIT_INTERRUPTED
-    return 4 if summary["refused"] and not report["dry_run"] else 0
+    return EXIT_REFUSED if summary["refused"] else 0
 
 
 def _tell_people(act: BulkAct, report: dict[str, Any], summary: dict[str, int]) -> None:

@@ -64,12 +64,17 @@ def who(dossier: Dossier) -> dict[str, str]:
     return {"tenant_id": dossier.row["tenant_id"], "operation_id": dossier.row["operation_id"], "by": os_user()}
 
 
-def confirm(session: Session, question: str, *, yes: bool) -> None:
-    """Ask, unless --yes was said. Without a terminal nobody can be asked, so it must be said."""
+def confirm(session: Session, question: str, *, yes: bool, or_look: bool = True) -> None:
+    """
+    Ask, unless --yes was said. Without a terminal nobody can be asked, so it must be said.
+
+    `or_look`: the command has a --dry-run.
+    """
     if yes:
         return
     if session.as_json or not sys.stdin.isatty():
-        raise click.UsageError("Say --yes, or --dry-run to see what it would do.", click.get_current_context())
+        say_so = "Say --yes, or --dry-run to see what it would do." if or_look else "Say --yes: it cannot be undone."
+        raise click.UsageError(say_so, click.get_current_context())
     click.confirm(question, abort=True, err=True)
 
 

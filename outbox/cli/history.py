@@ -108,10 +108,11 @@ def redact_command(session: Session, operation_id: str, *, reason: str, yes: boo
     It cannot be undone.
 
     \b
-    Example:
+    Examples:
       outbox redact order-17 --reason "erasure request 12 of the customer"
+      outbox redact order-17 --reason "erasure request 12" --yes         for a script
     """  # noqa: D301
-    confirm(session, f"Remove the arguments and answers of {operation_id} for ever?", yes=yes)
+    confirm(session, f"Remove the arguments and answers of {operation_id} for ever?", yes=yes, or_look=False)
 
     async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
         await store.value("redact", **who(dossier), reason=reason)

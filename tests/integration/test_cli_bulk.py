@@ -90,7 +90,7 @@ def test_each_act_selects_by_each_option_and_a_dry_run_changes_nothing(
     history = desk.stage.everything()
 
     def selected(*options: str) -> set[str]:
-        report = bulk(desk, *act, *options, "--dry-run")
+        report = desk.run(*act, *options, "--dry-run", "--json").json
         return {item["operation_id"] for item in report["items"]}
 
     def of(*names: str) -> set[str]:
@@ -144,7 +144,7 @@ def test_a_bulk_retry_ends_back_offs_and_sends_again_only_where_that_is_safe(des
     desk.holder.withdraw(waiting, 1, delays=5_000.0)
     desk.put("due-already")
     desk.put("not-before", not_before="2100-01-01")
-    dry = bulk(desk, "retry", "--all", "--dry-run")
+    dry = bulk(desk, "retry", "--all", "--dry-run", code=4)
     assert (done(dry, "would"), done(dry, "refused")) == (["safe", "waiting"], ["unsafe"])
     assert due(desk) == 1
     report = bulk(desk, "retry", "--all", "--yes", code=4)

@@ -123,7 +123,8 @@ def test_a_redacted_operation_can_be_purged_and_leaves_the_digest_of_its_action(
 
 
 def test_nothing_is_redacted_unless_somebody_says_so(desk: Desk, seq: int) -> None:
-    assert desk.run.refused("redact", "op", "--reason", "x", code=2)
+    message = desk.run.refused("redact", "op", "--reason", "x", code=2)["message"]
+    assert ("--yes" in message, "--dry-run" in message) == (True, False)
     assert desk.run.refused("redact", "op", "--yes", code=2)
     assert SECRET in everything_as_text(desk)
 
