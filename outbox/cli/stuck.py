@@ -11,6 +11,7 @@ from outbox.cli.filters import check_names, filters
 from outbox.cli.output import plain
 from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
+from outbox.doctor.work import UNHELD_SECONDS
 from outbox.inspect import STATEMENTS
 from outbox.inspect.again import Again, read_judgements, reason_of
 from outbox.inspect.unsent import REFUSING_US, WITHOUT_EFFECT, remedy, unsent_cause, why_unsent
@@ -109,7 +110,7 @@ async def _stuck_elsewhere(store: Store, asked: Filters) -> AsyncIterator[dict[s
         yield _unsent_item(row)
     # What stands in the way of attempts has no cause: it is one.
     if asked["cause"] is None:
-        for row in await store.dicts("stuck_lanes", **where, late_seconds=LATE_SECONDS, limit=LIMIT_MAX):
+        for row in await store.dicts("stuck_lanes", **where, late_seconds=UNHELD_SECONDS, limit=LIMIT_MAX):
             yield _lane_item(row)
         for row in await store.dicts("stuck_pauses", **where, tenant_id=asked["tenant_id"], limit=LIMIT_MAX):
             yield _pause_item(row)
@@ -132,14 +133,16 @@ def _unsent_item(row: Row) -> dict[str, Any]:
 
 
 def _lane_item(row: Row) -> dict[str, Any]:
+    several = len(row["lanes"]) > 1
+    lanes = f"lane{'s' if several else ''} {', '.join(map(str, row['lanes']))}"
     return {
         "kind": "lane",
         "receiver": row["receiver"],
-        "lane": row["lane"],
+        "lanes": row["lanes"],
         "since": row["since"],
         "step": "begin",
-        "why": f"work is due in lane {row['lane']} of {row['receiver']}",
-        "blocked_by": "no relay holds it: outbox relay",
+        "why": f"work is due in {lanes} of {row['receiver']}",
+        "blocked_by": f"no relay holds {'them' if several else 'it'}: outbox relay",
     }
 
 

@@ -11,6 +11,8 @@ from outbox.states import Cause
 
 SEEN_WITHIN_SECONDS: Final = 30.0
 LATE_SECONDS: Final = 60.0
+# A lease that has ended is taken over within a relay's poll. So long after it, and after work came due, nobody does.
+UNHELD_SECONDS: Final = 15.0
 # A window that closes within the hour is somebody's work before it does.
 CLOSING_SECONDS: Final = 3_600.0
 # An outage of minutes passes by itself; of a longer one somebody should know. What waits for a person stands until one
@@ -63,13 +65,13 @@ def judge_daemons(members: Sequence[Row], receivers: Sequence[Row]) -> list[Find
 async def lanes(patient: Patient) -> list[Finding]:
     """Whether work is due in a lane that nobody holds."""
     rows = await patient.store.dicts(
-        "stuck_lanes", tool=None, receiver=None, late_seconds=LATE_SECONDS, limit=SHOWN_MAX
+        "stuck_lanes", tool=None, receiver=None, late_seconds=UNHELD_SECONDS, limit=SHOWN_MAX
     )
     found = [
         problem("lanes", f"work is due in lane {row['lane']} of {row['receiver']}, and nobody holds it", "outbox relay")
         for row in rows
     ]
-    return found or ok("lanes", "wherever work is due somebody holds the lane")
+    return found or ok("lanes", f"nowhere has work been due for {span(UNHELD_SECONDS)} in a lane whose lease has ended")
 
 
 async def sending(patient: Patient) -> list[Finding]:

@@ -235,15 +235,15 @@ select k.*, (select a.status from outbox.attempt_log a where a.seq = k.seq and a
 ) k order by k.seq
 
 -- name: stuck_lanes
--- Lanes that nobody holds although something in them is due.
-select r.name as receiver, n.lane, case when isfinite(n.expires_at) then n.expires_at end as since, d.due_at
+-- Lanes that nobody holds although one of the oldest operations in them is due, or was begun.
+select r.name as receiver, array_agg(n.lane order by n.lane) as lanes, min(case when isfinite(n.expires_at) then n.expires_at end) as since
 from outbox.lane n join outbox.receiver r on r.receiver_id = n.receiver_id
 cross join lateral (select min(p.next_at) as due_at from (select q.next_at from outbox.pending q
-  where q.receiver_id = n.receiver_id and q.lane = n.lane and q.state in ('authorized', 'executing') order by q.seq limit 1) p) d
+  where q.receiver_id = n.receiver_id and q.lane = n.lane and q.state in ('authorized', 'executing') order by q.seq limit 100) p) d
 where n.expires_at < outbox.now() - %(late_seconds)s * interval '1 second' and d.due_at < outbox.now() - %(late_seconds)s * interval '1 second'
   and (%(receiver)s::text is null or r.name = %(receiver)s)
   and (%(tool)s::text is null or exists (select from outbox.tool t where t.name = %(tool)s and t.receiver_id = r.receiver_id))
-order by r.name, n.lane limit %(limit)s
+group by r.name order by r.name limit %(limit)s
 
 -- name: stuck_pauses
 -- Kill switches that are on, and concern what is asked for.

@@ -379,3 +379,21 @@ def test_a_refused_credential_is_told_at_once_with_its_status_its_reference_and_
         "again",
     }
     assert desk.run("retry", "--receiver", "warehouse", "--cause", "receiver_fault", "--yes").code == 0
+
+
+@pytest.mark.parametrize("what", ["an attempt that began", "work behind one that waits"])
+def test_a_lane_whose_relay_has_died_is_told_soon_after_its_lease_has_ended(desk: Desk, what: str) -> None:
+    live(desk)
+    first = desk.executing("first")
+    if what == "work behind one that waits":
+        desk.holder.withdraw(first, 1, delays=50_000.0)
+        desk.put("second")
+    desk.clock.advance(120)
+    live(desk)
+    assert "lanes" not in {item["check"] for item in examine(desk)}
+    desk.stage.rows("update outbox.lane set expires_at = outbox.now()")
+    assert "lanes" not in {item["check"] for item in examine(desk)}
+    desk.clock.advance(16)
+    live(desk)
+    assert ("problem", "lanes") in found(desk)
+    assert "lane" in {item["kind"] for item in desk.run.json("stuck")["items"]}
