@@ -19,7 +19,7 @@ from outbox.inspect import Dossier, answers_on_record, how_it_ended, may_it_happ
 from outbox.inspect.ahead import ways_on
 from outbox.inspect.twice import refusal_of
 from outbox.inspect.words import when
-from outbox.states import MAY_HIDE_EFFECT, TERMINAL, State
+from outbox.states import MAY_HIDE_EFFECT, TERMINAL
 from outbox.store import Store
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what it would do, and change nothing.")
@@ -87,7 +87,8 @@ def resolve_command(
     async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
         looked_at = dossier.row["attempt"] if attempt is None else attempt
         statement = {"attempt": looked_at, "external_id": external_id, "evidence": evidence}
-        return await _resolve(store, dossier, to=to, asks=not (many or selection.yes or session.as_json), **statement)
+        asks = no_effect and not (many or selection.yes or session.as_json)
+        return await _resolve(store, dossier, to=to, asks=asks, **statement)
 
     resolving = BulkAct("resolve", "select_for_resolve", _too_early if no_effect else _nothing_against, deed)
     return _do(session, operation_id, resolving, selection, dry_run=dry_run)
@@ -139,7 +140,7 @@ def _too_early(dossier: Dossier) -> str | None:
 
 async def _resolve(store: Store, dossier: Dossier, *, to: str, asks: bool, **statement: Any) -> dict[str, Any]:
     name, answers = dossier.row["operation_id"], answers_on_record(dossier)
-    if asks and answers and to != State.SUCCEEDED and sys.stdin.isatty():
+    if asks and answers and sys.stdin.isatty():
         click.echo("\n".join(map(safe, _told(answers))), err=True)
         click.confirm("Have you read them, and there was no effect?", abort=True, err=True)
     crashpoints.reach("before_resolve")
