@@ -29,7 +29,8 @@ def _after_one_exposure(wiring: Wiring) -> float:
     executing = wiring.deadline_seconds + wiring.receiver.lease + wiring.margin_seconds
     back_off = max(trusted.resend_after, retry.max, retry.retry_after_max)
     if lookup is None:
-        return executing + back_off
+        # Without a resend there is nothing to wait for: a person is asked as soon as the attempt has ended.
+        return executing + (back_off if wiring.resend_safe else 0.0)
     looks = sum(lookup.pause_seconds(number) for number in range(lookup.reads_max))
     settled = (wiring.settle_seconds or 0.0) + wiring.lag_seconds
     return executing + back_off + looks + settled + lookup.confirm_within

@@ -4,7 +4,8 @@ import contextlib
 import os
 import shlex
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -145,12 +146,22 @@ def _contradictions(
             message = f"no transport of this name is installed{meant}"
             found.append(Problem(f"receivers.{name}.transport", message, "unknown_transport"))
     for name, tool in tools.items():
+        found += _read_in_the_future(name, tool)
         if tool.receiver in receivers:
             found += problems(name, tool, receivers[tool.receiver])
         elif tool.receiver not in declared:
             message = f"no receiver has this name{did_you_mean(tool.receiver, declared)}"
             found.append(Problem(f'tools."{name}".receiver', message, "unknown_receiver"))
     return found
+
+
+def _read_in_the_future(name: str, tool: ToolConfig) -> Iterator[Problem]:
+    """Asked of a file and not of a stored version, which is right for as long as it is kept, whatever a clock says."""
+    verified = tool.contract.verified_at if tool.contract else None
+    # Somewhere it is tomorrow already.
+    if verified is not None and verified > datetime.now(UTC).date() + timedelta(days=1):
+        place = f'tools."{name}".contract.verified_at'
+        yield Problem(place, "nobody can have verified it yet: this date is in the future", "contradiction")
 
 
 def _valid(parts: Any, kind: type[Part]) -> dict[str, Any]:

@@ -461,7 +461,20 @@ def test_a_lane_with_work_that_nobody_holds_is_stuck(desk: Desk) -> None:
     assert stuck(desk) == {}
     desk.clock.advance(120)
     item = stuck(desk)["lane"]
-    assert (item["receiver"], item["lane"]) == ("warehouse", 0)
+    assert (item["receiver"], item["lanes"]) == ("warehouse", [0])
+
+
+def test_lanes_of_one_receiver_that_nobody_holds_are_one_fact(desk: Desk) -> None:
+    wide = '[receivers.wide]\ntransport = "http"\nbase_url = "http://127.0.0.1:9000"\nallow_private_addresses = true\n'
+    many = 'lanes = 4\n[tools.many]\nreceiver = "wide"\ndeadline = "5s"\nrequest = { path = "/many" }\n'
+    desk.run.config.write_text(f"{desk.run.config.read_text()}\n{wide}{many}")
+    assert desk.run("apply").code == 0
+    for number in range(40):
+        desk.put(f"op-{number}", "many")
+    desk.clock.advance(300)
+    (item,) = [item for item in desk.run.json("stuck")["items"] if item["kind"] == "lane"]
+    assert (item["receiver"], item["lanes"]) == ("wide", [0, 1, 2, 3])
+    assert item["why"] == "work is due in lanes 0, 1, 2, 3 of wide"
 
 
 def test_a_kill_switch_that_is_on_is_listed(desk: Desk) -> None:

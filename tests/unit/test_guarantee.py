@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from outbox.contract import Fencing, Wiring
+from outbox.decide import liveness_bound
 from outbox.guarantee import Promise, guarantee, mixed, warnings
 from tests.support.contracts import BOUND, CLASSES, HEARSAY, KEY, STRONG, of_class, receiver, tool, wiring
 
@@ -221,3 +222,10 @@ def test_a_tool_without_a_safe_resend_beside_others_that_have_one_wants_a_receiv
     assert mixed(tools[:2]) == mixed(tools[2:]) == mixed([]) == {}
     elsewhere = blind.receiver.model_copy(update={"name": "mail"})
     assert mixed([*tools[:2], tools[2].model_copy(update={"receiver": elsewhere})]) == {}
+
+
+def test_where_nothing_is_sent_again_and_nobody_is_asked_a_person_is_asked_when_the_attempt_has_ended() -> None:
+    patient = {"retry": {"retry_after_max": "24h"}}
+    # Deadline 5 s, lease 20 s, margin 24 s.
+    assert liveness_bound(wiring({**patient, **BOUND})) == 5 + 20 + 24
+    assert liveness_bound(wiring({**patient, **BOUND, "repeat_safe": True})) > 86_400

@@ -1,5 +1,7 @@
 """Settings: file < environment < flags; every problem at once, each with its place and what was probably meant."""
 
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,16 @@ def test_what_a_pattern_asks_for_is_said_in_words(write: Any) -> None:
     assert 'a JSON pointer is needed, which begins with a slash: "/id"' in found
     assert "the name of a header is needed" in found
     assert "pattern" not in found
+
+
+def test_a_contract_that_was_verified_in_the_future_is_refused(write: Any) -> None:
+    text = EXAMPLE.replace("verified_at = 2026", "verified_at = 9026")
+    assert text != EXAMPLE
+    found = problems(lambda: load_configuration(write(text)))
+    assert all("verified_at" in place and "in the future" in message for place, message in found.items())
+    assert found
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()
+    load_configuration(write(re.sub(r"verified_at = [0-9-]+", f"verified_at = {tomorrow}", EXAMPLE)))
 
 
 def test_the_hint_checks_the_file_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
