@@ -57,6 +57,15 @@ def test_what_happened_before_the_date_is_left_out_but_what_is_in_doubt_is_not(d
     assert desk.run("report", "--since", "lately").code == 2
 
 
+def test_an_answer_that_refused_our_credential_is_no_doubt(desk: Desk) -> None:
+    seq = desk.executing("op")
+    assert desk.holder.withdraw(seq, 1, causes="receiver_fault", not_sents=False, statuses=401, delays=0.0)
+    assert desk.holder.begin_these(seq)
+    assert desk.holder.end((seq, 2)) == [seq]
+    assert len(desk.stage.rows("select from outbox.attempt_log where seq = %s", seq)) == 2
+    assert "had been in doubt" not in desk.run("report").out
+
+
 def test_the_time_to_reconcile_counts_from_the_first_doubt(desk: Desk) -> None:
     for name, seconds in (("a", 10), ("b", 20), ("c", 600)):
         seq = desk.unknown(name)
