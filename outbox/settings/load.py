@@ -6,8 +6,10 @@ import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
@@ -145,6 +147,9 @@ def _contradictions(
             meant = did_you_mean(receiver.transport, transports())
             message = f"no transport of this name is installed{meant}"
             found.append(Problem(f"receivers.{name}.transport", message, "unknown_transport"))
+        if not receiver.allow_private_addresses and _is_private(receiver.base_url):
+            message = "a private address: nothing is sent there without allow_private_addresses = true"
+            found.append(Problem(f"receivers.{name}.base_url", message, "contradiction"))
     for name, tool in tools.items():
         found += _read_in_the_future(name, tool)
         if tool.receiver in receivers:
@@ -153,6 +158,14 @@ def _contradictions(
             message = f"no receiver has this name{did_you_mean(tool.receiver, declared)}"
             found.append(Problem(f'tools."{name}".receiver', message, "unknown_receiver"))
     return found
+
+
+def _is_private(base_url: str | None) -> bool:
+    """A host that is itself such an address. What a name resolves to is seen where it is called."""
+    try:
+        return ip_address(urlsplit(base_url or "").hostname or "").is_private
+    except ValueError:
+        return False
 
 
 def _read_in_the_future(name: str, tool: ToolConfig) -> Iterator[Problem]:

@@ -169,6 +169,23 @@ def test_a_contract_that_was_verified_in_the_future_is_refused(write: Any) -> No
     load_configuration(write(re.sub(r"verified_at = [0-9-]+", f"verified_at = {tomorrow}", EXAMPLE)))
 
 
+@pytest.mark.parametrize(
+    ("host", "private"),
+    [("127.0.0.1", True), ("[::1]", True), ("10.0.0.7", True), ("1.1.1.1", False), ("localhost", False)],
+)
+def test_a_private_address_that_nothing_would_be_sent_to_is_refused_before_it_is_applied(
+    write: Any, host: str, private: bool
+) -> None:
+    text = f'[receivers.pay]\ntransport = "http"\nbase_url = "http://{host}:9000"\n'
+    load_configuration(write(f"{text}allow_private_addresses = true\n"))
+    if not private:
+        load_configuration(write(text))
+        return
+    ((place, message),) = problems(lambda: load_configuration(write(text))).items()
+    assert place.startswith("receivers.pay.base_url")
+    assert "allow_private_addresses = true" in message
+
+
 def test_the_hint_checks_the_file_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OUTBOX_CONFIG", raising=False)
