@@ -12,13 +12,15 @@ Transports are imported when they are asked for. Third parties add theirs under 
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from outbox.contract import Wiring
 from outbox.evidence import Observation
 from outbox.outcome import Outcome
 from outbox.receivers.registry import Factory, open_receiver, transports
-from outbox.wire import WireRequest, build
+
+if TYPE_CHECKING:
+    from outbox.wire import WireRequest
 
 __all__ = ["Attempt", "Factory", "Gate", "Question", "Receiver", "TooLate", "open_receiver", "transports"]
 
@@ -78,14 +80,16 @@ class Attempt:
     fence_token: str | None = None
     traceparent: str | None = None
     first_sent_at: datetime | None = None
-    _built: list[WireRequest] = field(default_factory=list, init=False, repr=False, compare=False)
+    _built: "list[WireRequest]" = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def wire_request(self) -> WireRequest:
+    def wire_request(self) -> "WireRequest":
         """
         The HTTP request of this attempt. Built once: what was judged is what is sent.
 
         Raises `wire.Unsendable`, also where the tool says no request.
         """
+        from outbox.wire import build  # whoever only reads never loads what builds a request that acts
+
         if not self._built:
             self._built.append(build(self.wiring, self))
         return self._built[0]
