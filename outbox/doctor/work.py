@@ -68,10 +68,16 @@ async def lanes(patient: Patient) -> list[Finding]:
         "stuck_lanes", tool=None, receiver=None, late_seconds=UNHELD_SECONDS, limit=SHOWN_MAX
     )
     found = [
-        problem("lanes", f"work is due in lane {row['lane']} of {row['receiver']}, and nobody holds it", "outbox relay")
+        problem(
+            "lanes", f"work of {row['receiver']} is due, and nobody holds lane {_listed(row['lanes'])}", "outbox relay"
+        )
         for row in rows
     ]
     return found or ok("lanes", f"nowhere has work been due for {span(UNHELD_SECONDS)} in a lane whose lease has ended")
+
+
+def _listed(lanes: list[int]) -> str:
+    return ", ".join(map(str, lanes))
 
 
 async def sending(patient: Patient) -> list[Finding]:
