@@ -17,6 +17,10 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 
 # Most tests wait for databases and processes: as many run at once as there are cores. `make test WORKERS=0` runs one.
 WORKERS ?= logical
+# Tests of whole processes wait even more.
+SYSTEM_WORKERS ?= 3
+# A test starts many processes: what they import is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 help: ## Print this list
@@ -52,7 +56,7 @@ integration: dev
 
 # What several tests look at is made once: they stay together.
 system: dev
-	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadgroup tests/crash tests/acceptance tests/packaging
+	$(BIN)/pytest --numprocesses=$(SYSTEM_WORKERS) --dist=loadgroup tests/crash tests/acceptance tests/packaging
 
 soak: dev ## The long run: kills, zombies and broken load, round after round (ARGS="--rounds 3 --seed 7")
 	$(BIN)/python -m tests.crash.soak $(ARGS)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from outbox.daemon import cancelled
 from outbox.demo.breaking import Breakage, kill_in_flight, pause_in_flight, until
 from outbox.demo.faults import FaultPlan
 from outbox.demo.ledger import Effect, Ledger
@@ -30,7 +31,7 @@ from outbox.store import Store
 WRITERS = 2
 # Not all at once: what breaks later must find work that is still to be done.
 WRITING_PER_SECOND = 130
-WRITING_SECONDS_MIN, WRITING_SECONDS_MAX = 6.0, 15.0
+WRITING_SECONDS_MIN, WRITING_SECONDS_MAX = 10.0, 15.0
 # A run that does not end by itself has failed; it takes about half a minute.
 RUN_SECONDS_MAX = 240.0
 PROGRESS_SECONDS = 0.2
@@ -122,8 +123,10 @@ async def _work(here: World, database: Store, console: Console, intents: int) ->
         arguments = ["--dsn", here.dsn_as("outbox_writer"), "--first", str(number * each), "--count", str(count)]
         here.programs.start(f"writer-{number + 1}", "outbox.demo.writer", [*arguments, "--seconds", str(seconds)])
     async with asyncio.timeout(RUN_SECONDS_MAX), asyncio.TaskGroup() as tasks:
-        tasks.create_task(_break(here, database, relays, intents, done))
+        breaking = tasks.create_task(_break(here, database, relays, intents, done))
         await _watch(here, database, console, intents, done)
+        # What has not landed by now cannot land any more, and the verdict says so.
+        await cancelled(breaking)
     # The last heartbeat carries the counters of every daemon.
     here.programs.stop(
         [program for program in here.programs.started if program.name.startswith("re") and program.name != "receiver"]
@@ -158,8 +161,7 @@ async def _watch(here: World, database: Store, console: Console, intents: int, d
             progress = (await database.dicts("progress"))[0]
             live.update(_progress_table(progress, intents, done, here.programs.started))
             moving = progress["authorized"] + progress["executing"] + progress["uncertain"] - progress["needs_person"]
-            broken = done.kills and done.pauses
-            if broken and progress["intents"] >= intents and moving <= 0:
+            if progress["intents"] >= intents and moving <= 0:
                 return
             for program in here.programs.started:
                 if program.process.poll() not in (None, 0) and not (program.name.startswith("relay") and done.kills):

@@ -80,7 +80,7 @@ def test_it_breaks_two_relays_and_shows_that_nothing_happened_twice_or_was_lost(
 
 def test_it_leaves_everything_running_on_request_and_says_how_to_look_around_and_how_to_end_it() -> None:
     """On an embedded PostgreSQL: each command that it prints works, an effect goes on, and one line ends all of it."""
-    done = demo("--keep", "--json", "--intents", "60")
+    done = demo("--keep", "--json", "--intents", "400")
     assert done.returncode == 0, done.stderr
     commands = [line.strip() for line in done.stderr.splitlines() if line.startswith("    outbox ")]
     stop = re.search(r"^Stop it: (.*)$", done.stderr, re.MULTILINE)

@@ -221,7 +221,8 @@ def test_the_dead_mans_switch_ends_a_zombie_before_it_sends(story: Story, pause:
     assert exit_code(story.programs[program_of(pause)]) == -signal.SIGALRM
     stood = story.stood(pause)
     assert story.sent(stood) == stood.attempts - 1, "all but the zombie's"
-    assert story.happened(stood) == KINDS[pause.kind].resent
+    happened = story.happened(stood)
+    assert happened == KINDS[pause.kind].resent or (KINDS[pause.kind].effects_max is None and happened > 1)
     assert stood.state == "succeeded" or (KINDS[pause.kind].waits and stood.needs_person)
     for one in story.left(pause):
         assert story.happened(one) == 1 or KINDS[pause.kind].effects_max is None
