@@ -22,6 +22,7 @@ SETTINGS = {
     "max_connections": "200",
     "max_prepared_transactions": "20",  # writers that commit in two phases are users too
     "shared_buffers": "64MB",
+    "max_wal_size": "256MB",  # it may lie in memory
     "log_min_messages": "fatal",  # tests provoke errors on purpose
 }
 
@@ -120,7 +121,7 @@ def cluster(choice: Choice) -> Iterator[Cluster]:
         yield Cluster(url(dsn))
         return
     binaries = find_binaries(None if choice == "auto" else choice)
-    with Server(binaries=binaries, durable=False, settings=SETTINGS) as server:
+    with Server(binaries=binaries, durable=False, settings=SETTINGS, in_memory=True) as server:
         yield Cluster(server.dsn())
 
 
