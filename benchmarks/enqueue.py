@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from benchmarks.house import TOOL, House, Place, parts
-from benchmarks.measure import Result, Scale, in_turns, ratio
+from benchmarks.measure import Result, Scale, figure, in_turns, ratio
 
 # The business row, and beside it the same bytes in a plain table with a unique key, or an intent.
 BUSINESS = "insert into public.orders (state) values ('paid');\n"
@@ -84,18 +84,7 @@ def one_connection(house: House, scale: Scale) -> Iterator[Result]:
         measure = f"{name}, 1 connection, synchronous_commit off"
         yield ratio(measure, "plain insert", "transactions/s", ours, plain, 0.7)
         added = [1e6 / a - 1e6 / b for a, b in zip(ours, plain, strict=True)]
-        middle = sorted(added)[len(added) // 2]
-        yield Result(
-            measure=f"{name}, added time",
-            against="plain insert",
-            ours=middle,
-            unit="us",
-            value=middle,
-            value_unit="us",
-            goal=60.0,
-            sense="<=",
-            samples={"ours": added},
-        )
+        yield figure(f"{name}, added time", "us", added, 60.0, against="plain insert")
 
 
 def many_connections(house: House, scale: Scale) -> Iterator[Result]:

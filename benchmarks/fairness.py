@@ -1,9 +1,9 @@
 """
 Does a tenant with a large backlog delay another one?
 
-Two ways were measured. *Shuffle sharding* (kept: `tenant_lanes`): a tenant's operations lie in some of the lanes only.
-*Fair claiming* (not kept): all lanes are everybody's, and a claim passes over the tenants that fill it; what it costs
-is shown here by the statement that such a holder would need.
+*Shuffle sharding* (`tenant_lanes`, what is built): a tenant's operations lie in some of the lanes only. *Fair claiming*
+(not built): all lanes are everybody's, and a claim passes over the tenants that fill it; only the statement that such a
+holder would need is timed here.
 """
 
 import statistics

@@ -82,6 +82,25 @@ def ratio(  # noqa: PLR0917 - as a row of the table is read
     )
 
 
+def figure(  # noqa: PLR0917 - as a row of the table is read
+    measure: str, unit: str, samples: Sequence[float], goal: float | None = None, note: str = "", against: str = "-"
+) -> Result:
+    """A result that is a median by itself; its goal is an upper bound."""
+    middle = statistics.median(samples)
+    return Result(
+        measure=measure,
+        against=against,
+        ours=middle,
+        unit=unit,
+        value=middle,
+        value_unit=unit,
+        goal=goal,
+        sense="<=",
+        note=note,
+        samples={"ours": list(samples)},
+    )
+
+
 def machine() -> dict[str, Any]:
     """On what this was measured, and how busy that was with other things."""
     cpu = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "")

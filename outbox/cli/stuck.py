@@ -15,7 +15,7 @@ from outbox.doctor.work import UNHELD_SECONDS
 from outbox.inspect import STATEMENTS
 from outbox.inspect.again import Again, read_judgements, reason_of
 from outbox.inspect.unsent import REFUSING_US, WITHOUT_EFFECT, remedy, unsent_cause, why_unsent
-from outbox.inspect.words import in_words, span
+from outbox.inspect.words import in_words, lanes_of, span
 from outbox.states import Cause
 from outbox.store import Store
 
@@ -133,16 +133,14 @@ def _unsent_item(row: Row) -> dict[str, Any]:
 
 
 def _lane_item(row: Row) -> dict[str, Any]:
-    several = len(row["lanes"]) > 1
-    lanes = f"lane{'s' if several else ''} {', '.join(map(str, row['lanes']))}"
     return {
         "kind": "lane",
         "receiver": row["receiver"],
         "lanes": row["lanes"],
         "since": row["since"],
         "step": "begin",
-        "why": f"work is due in {lanes} of {row['receiver']}",
-        "blocked_by": f"no relay holds {'them' if several else 'it'}: outbox relay",
+        "why": f"work is due in {lanes_of(row['lanes'])} of {row['receiver']}",
+        "blocked_by": f"no relay holds {'them' if len(row['lanes']) > 1 else 'it'}: outbox relay",
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from outbox.doctor.finding import Finding, Patient, ok, problem, warning
 from outbox.inspect.unsent import WITHOUT_EFFECT, remedy, why_unsent
-from outbox.inspect.words import clock, span
+from outbox.inspect.words import clock, lanes_of, span
 from outbox.states import Cause
 
 SEEN_WITHIN_SECONDS: Final = 30.0
@@ -68,16 +68,10 @@ async def lanes(patient: Patient) -> list[Finding]:
         "stuck_lanes", tool=None, receiver=None, late_seconds=UNHELD_SECONDS, limit=SHOWN_MAX
     )
     found = [
-        problem(
-            "lanes", f"work of {row['receiver']} is due, and nobody holds lane {_listed(row['lanes'])}", "outbox relay"
-        )
+        problem("lanes", f"work of {row['receiver']} is due, and nobody holds {lanes_of(row['lanes'])}", "outbox relay")
         for row in rows
     ]
     return found or ok("lanes", f"nowhere has work been due for {span(UNHELD_SECONDS)} in a lane whose lease has ended")
-
-
-def _listed(lanes: list[int]) -> str:
-    return ", ".join(map(str, lanes))
 
 
 async def sending(patient: Patient) -> list[Finding]:

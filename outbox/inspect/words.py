@@ -1,7 +1,7 @@
 """What the closed vocabularies mean, in words; and dates and spans as people read them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
@@ -180,3 +180,8 @@ def span(seconds: float) -> str:
         if seconds < enough * length:
             return f"{round(seconds / length)} {unit}"
     return f"{round(seconds / 86_400)} d"
+
+
+def lanes_of(numbers: Sequence[int]) -> str:
+    """Lanes by their numbers: `lane 3`, `lanes 1, 2`."""
+    return f"lane{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

@@ -81,7 +81,7 @@ async def test_a_server_connection_that_is_killed_behind_the_pooler_proves_nothi
     receiver = PostgresReceiver("shop", receiver_config())
     with inbox.holding(7) as admin:
         running = asyncio.create_task(receiver.deliver(attempt(arguments='{"wait_for":7}')))
-        await eventually_async(lambda: asyncio.sleep(0, inbox.waiting() == 1))
+        await eventually_async(lambda: inbox.waiting() == 1)
         admin.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'inbox_receiver'"
             " and datname = current_database() and wait_event_type = 'Lock'"

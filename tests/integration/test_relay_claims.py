@@ -1,6 +1,5 @@
 """What begins, and when: nothing is skipped, nothing begins too early, and nobody reads what is done already."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -242,9 +241,7 @@ async def test_a_writer_that_read_the_old_flag_is_not_missed(stage: Stage) -> No
     """It inserted while the lane was busy, so it does not ring; it commits after the holder said that it is idle."""
     receiver = ScriptedReceiver([RECEIPT])
     async with relay_on(stage.database, receiver, bell=True, **NEVER) as running, running.running():
-        await eventually_async(
-            lambda: asyncio.sleep(0, stage.value("select count(*) from outbox.lane where bell is not null"))
-        )
+        await eventually_async(lambda: stage.value("select count(*) from outbox.lane where bell is not null"))
         stage.rows("update outbox.lane set idle = false")
         writer = stage.session("writer")
         writer.execute("begin")
@@ -252,18 +249,18 @@ async def test_a_writer_that_read_the_old_flag_is_not_missed(stage: Stage) -> No
         writer.execute(insert_intent(intent), intent | {"tenant_id": "acme", "operation_id": "op", "tool": KEYED})
         running.lane.claims.rhythm.went_busy()
         running.lane.ring()
-        await eventually_async(lambda: asyncio.sleep(0, stage.value("select bool_and(idle) from outbox.lane")))
+        await eventually_async(lambda: stage.value("select bool_and(idle) from outbox.lane"))
         writer.execute("commit")
-        await eventually_async(lambda: asyncio.sleep(0, len(receiver.attempts) == 1))
+        await eventually_async(lambda: len(receiver.attempts) == 1)
 
 
 async def test_a_quiet_lane_is_woken_by_the_commit_of_an_intent(stage: Stage) -> None:
     receiver = ScriptedReceiver([RECEIPT])
     async with relay_on(stage.database, receiver, bell=True, **NEVER) as running, running.running():
-        await eventually_async(lambda: asyncio.sleep(0, running.relay.lanes and quiet(running)))
+        await eventually_async(lambda: running.relay.lanes and quiet(running))
         for n in range(3):
             seq = stage.put(f"op-{n}", KEYED)
-            await eventually_async(lambda seq=seq: asyncio.sleep(0, stage.state(seq) == "succeeded"))  # type: ignore[misc]
+            await eventually_async(lambda seq=seq: stage.state(seq) == "succeeded")  # type: ignore[misc]
         assert running.counted("rings") >= 3
 
 
@@ -276,30 +273,30 @@ async def test_somebody_who_makes_an_operation_due_behind_the_cursor_rings_for_i
     receiver = ScriptedReceiver([Throttled(answer=NO_ANSWER, retry_after_seconds=3000), RECEIPT])
     async with relay_on(stage.database, receiver, bell=True, **NEVER) as running, running.running():
         seq = stage.put("op", KEYED)
-        await eventually_async(lambda: asyncio.sleep(0, stage.state(seq) == "authorized" and bool(receiver.attempts)))
+        await eventually_async(lambda: stage.state(seq) == "authorized" and bool(receiver.attempts))
         stage.as_role("operator").execute("select outbox.retry('acme', 'op', 'me')")
-        await eventually_async(lambda: asyncio.sleep(0, stage.state(seq) == "succeeded"))
+        await eventually_async(lambda: stage.state(seq) == "succeeded")
 
 
 async def test_a_bell_that_broke_delays_and_loses_nothing(stage: Stage) -> None:
     receiver = ScriptedReceiver([RECEIPT])
     settings = {**NEVER, "poll": "100ms"}
     async with relay_on(stage.database, receiver, bell=True, **settings) as running, running.running():
-        await eventually_async(lambda: asyncio.sleep(0, running.relay.lanes and quiet(running)))
+        await eventually_async(lambda: running.relay.lanes and quiet(running))
         assert stage.rows(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where left(query, 6) = 'listen' and datname = current_database()"
         )
         seq = stage.put("op", KEYED)
-        await eventually_async(lambda: asyncio.sleep(0, stage.state(seq) == "succeeded"))
+        await eventually_async(lambda: stage.state(seq) == "succeeded")
 
 
 async def test_without_a_bell_polling_is_enough(stage: Stage) -> None:
     receiver = ScriptedReceiver([RECEIPT])
     async with relay_on(stage.database, receiver, poll="50ms") as running, running.running():
-        await eventually_async(lambda: asyncio.sleep(0, bool(running.relay.lanes)))
+        await eventually_async(lambda: bool(running.relay.lanes))
         seq = stage.put("op", KEYED)
-        await eventually_async(lambda: asyncio.sleep(0, stage.state(seq) == "succeeded"))
+        await eventually_async(lambda: stage.state(seq) == "succeeded")
         assert not stage.value("select bool_or(idle) from outbox.lane"), "nobody listens, so nobody need ring"
 
 
@@ -312,5 +309,5 @@ async def test_writers_need_not_ring_while_there_is_work(stage: Stage) -> None:
 
     put_many(stage, 400)
     async with relay_on(stage.database, ScriptedReceiver([answer]), bell=True, **NEVER) as running, running.running():
-        await eventually_async(lambda: asyncio.sleep(0, len(seen) == 400))
+        await eventually_async(lambda: len(seen) == 400)
     assert not any(seen)

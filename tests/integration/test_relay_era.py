@@ -1,6 +1,5 @@
 """A failover and a clock that jumps: a relay notices both, and sends nothing blindly."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,14 +34,14 @@ async def test_a_relay_that_reconnects_to_another_life_enters_it_before_it_sends
     receiver = ScriptedReceiver([RECEIPT])
     stage.rows("insert into outbox.pause (kind, name, paused_by, reason) values ('tenant', 'acme', 'me', 'a test')")
     async with relay_on(stage.database, receiver, **SOON) as running, running.running():
-        await eventually_async(lambda: asyncio.sleep(0, bool(running.relay.lanes)))
+        await eventually_async(lambda: bool(running.relay.lanes))
         fence = stage.value("select fence from outbox.lane")
         blind, keyed = stage.put("blind", BLIND), stage.put("keyed", KEYED)
         stage.rows("update outbox.instance set timeline = 99")
         stage.rows(OURS)
-        await eventually_async(lambda: asyncio.sleep(0, stage.value("select era from outbox.instance") == 2))
+        await eventually_async(lambda: stage.value("select era from outbox.instance") == 2)
         stage.rows("delete from outbox.pause")
-        await eventually_async(lambda: asyncio.sleep(0, stage.state(keyed) == "succeeded"))
+        await eventually_async(lambda: stage.state(keyed) == "succeeded")
         assert stage.value("select fence from outbox.lane") >> 40 == 2 > fence >> 40
         assert running.counted("leases_lost") == 1
     assert stage.value("select timeline from outbox.instance") == 1
@@ -77,6 +76,6 @@ async def test_after_a_jump_of_the_databases_clock_resends_wait_and_first_attemp
 async def test_behind_a_pooler_a_new_life_is_noticed_with_the_next_heartbeat(stage: Stage) -> None:
     """Its connections outlive the server's: nothing that is new here tells of a failover there."""
     async with relay_on(stage.database, pooler=True, **SOON) as running, running.running():
-        await eventually_async(lambda: asyncio.sleep(0, bool(running.relay.lanes)))
+        await eventually_async(lambda: bool(running.relay.lanes))
         stage.rows("update outbox.instance set timeline = 99")
-        await eventually_async(lambda: asyncio.sleep(0, stage.value("select era from outbox.instance") == 2))
+        await eventually_async(lambda: stage.value("select era from outbox.instance") == 2)

@@ -37,7 +37,7 @@ def held(stage: Stage, *relays: Running) -> list[int]:
 
 
 async def until(condition: Any) -> None:
-    await eventually_async(lambda: asyncio.sleep(0, condition()))
+    await eventually_async(condition)
 
 
 # ----------------------------------------------------------------------------------------------------------- sharing

@@ -147,8 +147,8 @@ async def test_a_connection_that_is_dead_when_a_statement_needs_it_costs_nothing
 
         monkeypatch.setattr(running.store, "dicts", dicts)
         async with running.running():
-            await eventually_async(lambda: asyncio.sleep(0, stage.value("select count(*) from outbox.outcome") == 30))
-            await eventually_async(lambda: asyncio.sleep(0, killed[statement] == 2))
+            await eventually_async(lambda: stage.value("select count(*) from outbox.outcome") == 30)
+            await eventually_async(lambda: killed[statement] == 2)
     assert running.counted("fenced_writes") == 0
     assert stage.value("select count(*) from outbox.outcome where state = 'succeeded'") == 30
     assert max(receiver.effects.values()) == 1
@@ -161,11 +161,7 @@ async def test_every_connection_dies_again_and_again_while_operations_are_delive
         while stage.value("select count(*) from outbox.outcome") < 400:
             stage.rows("select pg_terminate_backend(pid) from pg_stat_activity where " + OURS)
             done = stage.value("select count(*) from outbox.outcome")
-            await eventually_async(
-                lambda done=done: asyncio.sleep(  # type: ignore[misc]
-                    0, stage.value("select count(*) from outbox.outcome") > done
-                )
-            )
+            await eventually_async(lambda done=done: stage.value("select count(*) from outbox.outcome") > done)
     assert max(receiver.effects.values()) == 1
     assert running.counted("fenced_writes") == 0
 
@@ -180,9 +176,7 @@ async def test_a_database_that_is_away_for_longer_than_the_lease_loses_no_answer
             await running.lane.claims.step()
             running.store.refuses["end_operations"] = 12
             settling = asyncio.create_task(running.lane.settle())
-            await eventually_async(
-                lambda: asyncio.sleep(0, stage.value("select expires_at < outbox.now() from outbox.lane"))
-            )
+            await eventually_async(lambda: stage.value("select expires_at < outbox.now() from outbox.lane"))
             await settling
             assert not running.lane.lost
         assert stage.state(seq) == "succeeded"

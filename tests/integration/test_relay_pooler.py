@@ -1,6 +1,5 @@
 """Behind a transaction-mode pooler nothing rests on a session: each statement may run on another server connection."""
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -81,7 +80,7 @@ async def test_a_relay_delivers_through_a_pooler_with_fewer_connections_than_it_
         receiver = ScriptedReceiver([answer])
         settings: dict[str, Any] = {"look_behind": "20ms", "poll": "20ms"}
         async with relay_on(pooled, receiver, pooler=True, **settings) as running, running.running():
-            await eventually_async(lambda: asyncio.sleep(0, stage.value("select count(*) from outbox.outcome") == 200))
+            await eventually_async(lambda: stage.value("select count(*) from outbox.outcome") == 200)
         assert stage.value("select count(*) from pg_stat_activity where usename = 'outbox_relay'") <= 2
         assert max(receiver.effects.values()) == 1
 

@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -33,12 +33,13 @@ def eventually(
 
 
 async def eventually_async(
-    condition: Callable[[], Awaitable[T]], timeout_seconds: float = TIMEOUT_SECONDS, *, claim: str = ""
-) -> T:
-    """Do the same where the condition must be awaited, or where the event loop must go on meanwhile."""
+    condition: Callable[[], Any], timeout_seconds: float = TIMEOUT_SECONDS, *, claim: str = ""
+) -> Any:
+    """Do the same where the event loop must go on meanwhile; the condition may be one that must be awaited."""
     deadline = time.monotonic() + timeout_seconds
     while True:
-        answer = await condition()
+        found = condition()
+        answer = await found if inspect.isawaitable(found) else found
         if answer:
             return answer
         if time.monotonic() >= deadline:

@@ -198,7 +198,11 @@ async def test_a_crew_within_a_crew_ends_whoever_swallows_many_cancellations() -
     deep = inner.start(swallowing(6))
     middle = outer.start(inner.during(swallowing(0)))
     await settle()
-    assert await outer.during(asyncio.sleep(0, "done")) == "done"
+
+    async def done() -> str:
+        return "done"
+
+    assert await outer.during(done()) == "done"
     assert deep.cancelled()
     assert middle.cancelled()
 
