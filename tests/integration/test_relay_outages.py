@@ -1,6 +1,7 @@
 """Connections die at each statement, before and after its commit; every operation ends as if they had not."""
 
 import asyncio
+import functools
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -154,6 +155,10 @@ async def test_a_connection_that_is_dead_when_a_statement_needs_it_costs_nothing
     assert max(receiver.effects.values()) == 1
 
 
+def ended(stage: Stage, more_than: int) -> bool:
+    return bool(stage.value("select count(*) from outbox.outcome") > more_than)
+
+
 async def test_every_connection_dies_again_and_again_while_operations_are_delivered(stage: Stage) -> None:
     put_many(stage, 400)
     receiver = ScriptedReceiver([RECEIPT])
@@ -161,7 +166,7 @@ async def test_every_connection_dies_again_and_again_while_operations_are_delive
         while stage.value("select count(*) from outbox.outcome") < 400:
             stage.rows("select pg_terminate_backend(pid) from pg_stat_activity where " + OURS)
             done = stage.value("select count(*) from outbox.outcome")
-            await eventually_async(lambda done=done: stage.value("select count(*) from outbox.outcome") > done)
+            await eventually_async(functools.partial(ended, stage, done))
     assert max(receiver.effects.values()) == 1
     assert running.counted("fenced_writes") == 0
 
