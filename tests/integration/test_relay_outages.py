@@ -1,8 +1,8 @@
 """Connections die at each statement, before and after its commit; every operation ends as if they had not."""
 
 import asyncio
-import functools
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
