@@ -163,9 +163,8 @@ async def test_every_connection_dies_again_and_again_while_operations_are_delive
     put_many(stage, 400)
     receiver = ScriptedReceiver([RECEIPT])
     async with relay_on(stage.database, receiver, bell=True, **SOON) as running, running.running():
-        while stage.value("select count(*) from outbox.outcome") < 400:
+        while (done := stage.value("select count(*) from outbox.outcome")) < 400:
             stage.rows("select pg_terminate_backend(pid) from pg_stat_activity where " + OURS)
-            done = stage.value("select count(*) from outbox.outcome")
             await eventually_async(functools.partial(ended, stage, done))
     assert max(receiver.effects.values()) == 1
     assert running.counted("fenced_writes") == 0
