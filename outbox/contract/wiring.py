@@ -76,7 +76,8 @@ class Wiring(Part):
     One version of one tool: its configuration, its contract, and the facts of its receiver.
 
     The numbers below are what the database judges a batch by. They rest on `trusted`, the contract with every
-    unverified fact on its safe side; requests are built from `contract`, as stated.
+    unverified fact on its safe side; requests are built from `contract`, as stated. Each is worked out once: it is asked
+    for several times per operation, and nothing here ever changes.
     """
 
     tool: ToolName
@@ -116,34 +117,34 @@ class Wiring(Part):
         """What decisions rest on: unverified facts count as not stated."""
         return self.contract.trusted()
 
-    @property
+    @functools.cached_property
     def request(self) -> Request | None:
         """How the effect is asked for."""
         return self.config.request
 
-    @property
+    @functools.cached_property
     def read(self) -> Read | None:
         """How a look is made."""
         return self.config.read
 
-    @property
+    @functools.cached_property
     def lookup(self) -> Lookup | None:
         """What a look proves; None where nothing can be asked."""
         return self.trusted.lookup if isinstance(self.trusted.lookup, Lookup) else None
 
-    @property
+    @functools.cached_property
     def retrying(self) -> Retry:
         """The back-off in force."""
         return self.trusted.retrying
 
     # --------------------------------------------------------------------------------------- numbers, all in seconds
 
-    @property
+    @functools.cached_property
     def deadline_seconds(self) -> float:
         """One attempt, from its begin."""
         return self.config.deadline
 
-    @property
+    @functools.cached_property
     def retention_seconds(self) -> float:
         """How long a resend with the same key is no second effect: 0 without a key, inf for ever."""
         if not isinstance(self.trusted.key, Key):
@@ -152,47 +153,47 @@ class Wiring(Part):
             return math.inf
         return self.trusted.key_retention
 
-    @property
+    @functools.cached_property
     def late_seconds(self) -> float | None:
         """How long after its deadline an attempt may still land: our own pause and the path; None: no bound stated."""
         bound = self.trusted.in_flight_bound
         return None if bound is None else self.receiver.pause_bound + bound
 
-    @property
+    @functools.cached_property
     def margin_seconds(self) -> float:
         """What is kept free at the end of the window."""
         if self.trusted.margin is not None:
             return self.trusted.margin
         return MARGIN_SECONDS_ASSUMED if self.late_seconds is None else 2 * self.late_seconds
 
-    @property
+    @functools.cached_property
     def reach_seconds(self) -> float:
         """How late a resend that is begun now may land, the margin apart."""
         return max(self.config.deadline, self.trusted.in_flight_bound or 0.0)
 
-    @property
+    @functools.cached_property
     def settle_seconds(self) -> float | None:
         """From the begin of an attempt until it cannot land any more; None: no bound stated."""
         return None if self.late_seconds is None else self.config.deadline + self.late_seconds
 
-    @property
+    @functools.cached_property
     def lag_seconds(self) -> float:
         """How long an effect may stay invisible to a look."""
         return self.lookup.lag or 0.0 if self.lookup is not None and self.lookup.consistency == "eventual" else 0.0
 
-    @property
+    @functools.cached_property
     def person_settle_seconds(self) -> float:
         """After giving up, how long a person's "no effect" is refused where no bound is stated."""
         return self.config.person_settle
 
     # -------------------------------------------------------------------------------------------------- what follows
 
-    @property
+    @functools.cached_property
     def repeat_safe(self) -> bool:
         """A repeat is harmless at any time, as the receiver documents."""
         return self.trusted.repeat_safe
 
-    @property
+    @functools.cached_property
     def sends_key(self) -> bool:
         """The receiver sees the sent key: as the contract's key, or (over HTTP) where the request says `{sent_key}`."""
         if isinstance(self.contract.key, Key) or self.receiver.transport != "http" or self.request is None:
@@ -201,33 +202,33 @@ class Wiring(Part):
         templates = (request.path, *request.query.values(), *request.headers.values(), *request.inject.values())
         return any("sent_key" in variables(template) for template in templates)
 
-    @property
+    @functools.cached_property
     def has_window(self) -> bool:
         """There is a time in which a resend with the same key is no second effect."""
         return self.retention_seconds > self.margin_seconds + self.reach_seconds
 
-    @property
+    @functools.cached_property
     def resend_safe(self) -> bool:
         """Some resend is deduplicated or harmless: large claims are fine, an ambiguity costs nobody's time."""
         return self.repeat_safe or self.has_window
 
-    @property
+    @functools.cached_property
     def look_excludes(self) -> bool:
         """A look shuts out every attempt from before it: what it does not find is proven absent, at any time."""
         fencing = self.trusted.fencing
         return self.lookup is not None and isinstance(fencing, Fencing) and fencing.raised_by_lookup
 
-    @property
+    @functools.cached_property
     def stores_key_on_execution(self) -> bool:
         """Proven absence means that the receiver never stored the key: the next exposure anchors the window anew."""
         return self.trusted.stores_key == "on_execution"
 
-    @property
+    @functools.cached_property
     def lands_late(self) -> bool:
         """An earlier attempt may still have an effect after a later one ended: the next of its ordering key waits."""
         return self.repeat_safe and self.retention_seconds == 0 and self.trusted.precondition == "none"
 
-    @property
+    @functools.cached_property
     def needs_version(self) -> bool:
         """The expected version is all that stands between an attempt and a second effect: an intent must state it."""
         return self.trusted.precondition != "none" and self.retention_seconds == 0
