@@ -63,6 +63,10 @@ class Claim:
     evidence: Sequence[Evidence]
     place: Place = field(default_factory=Place)
 
+    def knowing(self, doubt: Doubt, evidence: Sequence[Evidence]) -> "Claim":
+        """The same claim, with what is known by now."""
+        return Claim(self.token, self.receiver, doubt, evidence, self.place)
+
 
 def name(doubt: Doubt) -> dict[str, object]:
     """How an event names an operation."""
@@ -127,14 +131,14 @@ class Acts:
         row = await self._groups.keep_look.ask(
             seq=doubt.seq, receiver_id=doubt.receiver_id, lane=doubt.lane, **look_columns(seen)
         )
-        return self.kept(claim, seen, None if row is None else row["evidence_id"])
-
-    def kept(self, claim: Claim, seen: Evidence, evidence_id: int | None) -> Evidence:
-        """Return a look with its id, and say so if it shows more than there should be."""
-        seen = replace(seen, id=evidence_id or 0)
-        if seen.duplicates:
-            emit("contradiction_found", evidence_id=seen.id, count=seen.duplicates + 1, **name(claim.doubt))
+        seen = replace(seen, id=0 if row is None else row["evidence_id"])
+        self.looked(claim, seen, seen.id)
         return seen
+
+    def looked(self, claim: Claim, seen: Evidence, evidence_id: int) -> None:
+        """Say so if a look shows more than there should be. `evidence_id`: as what it was kept; 0 if it was not."""
+        if seen.duplicates:
+            emit("contradiction_found", evidence_id=evidence_id, count=seen.duplicates + 1, **name(claim.doubt))
 
     def overtaken(self, claim: Claim) -> Done:
         """Say that somebody else had acted first."""
@@ -162,18 +166,24 @@ class Acts:
         crashpoints.reach("after_settle")
         if answer is None:
             raise DatabaseError("settle gave no answer")  # it has one for whatever it finds
+        evidence_id = proof.id or answer["evidence_id"]
         if look is not None:
-            proof = self.kept(claim, look, answer["evidence_id"])
+            self.looked(claim, look, evidence_id)
         if answer["answer"] == "receipt":
             return None
         if answer["answer"] == "moved":
             return await self._release(claim)
-        emit("settled", state=to, cause=decision.cause, evidence_id=proof.id, **name(doubt))
+        emit("settled", state=to, cause=decision.cause, evidence_id=evidence_id, **name(doubt))
         self._meters.count("settled", receiver=claim.receiver, state=to, cause=decision.cause)
         if to is State.SUCCEEDED:
-            evidence = [proof if item is look else item for item in claim.evidence]
-            for found in contradictions(to, proof.external_id, evidence):
-                emit("contradiction_found", evidence_id=found.evidence_id, reason=found.what, **name(doubt))
+            for found in contradictions(to, proof.external_id, claim.evidence):
+                # Nothing but the look has no id of its own yet.
+                emit(
+                    "contradiction_found",
+                    evidence_id=found.evidence_id or evidence_id,
+                    reason=found.what,
+                    **name(doubt),
+                )
         return Done(to)
 
     async def _allow_resend(self, claim: Claim, decision: Resend) -> Done:

@@ -137,7 +137,7 @@ def _rows_of(store: Store, statement: str) -> Send[Row]:
 
 def _known_of(store: Store, statement: str) -> Send[Known]:
     async def send(**columns: Any) -> Mapping[int, Known]:
-        doubts = await store.rows(statement, Doubt, **columns)
+        doubts = [Doubt.of(row) for row in await store.dicts(statement, **columns)]
         known = await read_evidence(store, [doubt.seq for doubt in doubts]) if doubts else {}
         return {doubt.seq: (doubt, known[doubt.seq]) for doubt in doubts}
 

@@ -5,7 +5,7 @@ The rules are `outbox.decide`; what is kept of a look is `keep.py`; what is writ
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit
@@ -46,7 +46,7 @@ class _Rules:
 
         In another account nothing of ours is found, which proves nothing; and no other host is shown our credential.
         """
-        return _place(self.pinned) == _place(self.in_force)
+        return self.pinned is self.in_force or _place(self.pinned) == _place(self.in_force)
 
     def decide(self, claim: Claim) -> Decision:
         doubt = claim.doubt
@@ -127,15 +127,15 @@ class Settler:
         now = await self._read_again(claim, self._groups.count_read, sent_at=sent_at)
         claim = now or claim
         known = claim.evidence
-        with_look = replace(claim, evidence=[*known, seen])
+        with_look = claim.knowing(claim.doubt, [*known, seen])
         decision = rules.decide(with_look) if now is not None and claim.doubt.is_unknown else None
         if _rests_on(decision, seen):
             return _Seen(with_look, decision, seen)
         if is_worth_keeping(seen, known):
-            with_look = replace(claim, evidence=[*known, await self._acts.keep(claim, seen)])
+            with_look = claim.knowing(claim.doubt, [*known, await self._acts.keep(claim, seen)])
             decision = None if decision is None else rules.decide(with_look)
         else:
-            self._acts.kept(claim, seen, None)
+            self._acts.looked(claim, seen, 0)
         return None if now is None else _Seen(with_look, decision)
 
     async def _ask(self, claim: Claim, rules: _Rules) -> Observation:
@@ -161,7 +161,7 @@ class Settler:
 
     async def _read_again(self, claim: Claim, group: Group[Known], **given: datetime) -> Claim | None:
         known = await group.ask(seq=claim.doubt.seq, claim=claim.token, **given)
-        return None if known is None else replace(claim, doubt=known[0], evidence=known[1])
+        return None if known is None else claim.knowing(*known)
 
     async def _rules(self, doubt: Doubt) -> _Rules:
         registry = self._registry()

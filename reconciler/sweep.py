@@ -122,17 +122,17 @@ class Sweep:
         full = len(places) < len(receivers)
         token = uuid4()
         crashpoints.reach("before_claim_doubt")
-        doubts = await self._store.rows(
+        rows = await self._store.dicts(
             "claim_doubt",
-            Doubt,
             receiver_ids=list(places),
             places=list(places.values()),
             claim=token,
             claim_seconds=self._bounds.claim_seconds,
         )
-        if not doubts:
+        if not rows:
             return full
         crashpoints.reach("after_claim_doubt")
+        doubts = [Doubt.of(row) for row in rows]
         known = await read_evidence(self._store, [doubt.seq for doubt in doubts])
         for doubt in doubts:
             claim = Claim(token, receivers[doubt.receiver_id].name, doubt, known[doubt.seq])

@@ -76,8 +76,8 @@ class Wiring(Part):
     One version of one tool: its configuration, its contract, and the facts of its receiver.
 
     The numbers below are what the database judges a batch by. They rest on `trusted`, the contract with every
-    unverified fact on its safe side; requests are built from `contract`, as stated. Each is worked out once: it is asked
-    for several times per operation, and nothing here ever changes.
+    unverified fact on its safe side; requests are built from `contract`, as stated. Each is worked out once: nothing
+    here ever changes, and it is asked for several times per operation.
     """
 
     tool: ToolName

@@ -7,7 +7,7 @@ from typing import Any
 
 from outbox.contract import Wiring
 from outbox.decide import NoResend, OperationFacts, Reason, no_resend, window_closes_at
-from outbox.doubt import doubt_of
+from outbox.doubt import facts_of
 from outbox.errors import NotFound, SchemaMismatch
 from outbox.evidence import Evidence
 from outbox.inspect.words import NO_RESEND, REASONS
@@ -64,7 +64,7 @@ async def read_judgements(store: Store, seqs: Sequence[int], now: datetime) -> M
                 pinned, in_force = [await wirings.get(row[name]) for name in ("contract_id", "contract_in_force")]
             except (NotFound, SchemaMismatch):
                 continue
-            found[row["seq"]] = judged(doubt_of(row).facts(), pinned, (), now, in_force)
+            found[row["seq"]] = judged(facts_of(row), pinned, (), now, in_force)
     return found
 
 

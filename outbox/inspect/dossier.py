@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from outbox.contract import Wiring
 from outbox.decide import Decision, OperationFacts, next_step
-from outbox.doubt import doubt_of, evidence_of
+from outbox.doubt import evidence_of, facts_of
 from outbox.errors import NotFound
 from outbox.evidence import Evidence
 from outbox.guarantee import Guarantee, guarantee
@@ -95,7 +95,7 @@ class Dossier:
     @cached_property
     def facts(self) -> OperationFacts:
         """What decisions are made from. ValueError unless the operation is unknown."""
-        return doubt_of(self.row).facts()
+        return facts_of(self.row)
 
     @cached_property
     def again(self) -> Again | None:

@@ -6,7 +6,7 @@
 
 -- fragment: facts
 d.seq, d.receiver_id, d.lane, d.tenant_id, i.operation_id, d.tool, i.resource, i.expected_version, i.traceparent, outbox.now() as now, d.next_at,
-d.since, d.needs_person, d.step::text as step, d.reason, p.state::text as state, coalesce(p.attempt, d.attempt) as attempt, p.fence, p.cause,
+d.needs_person, d.step::text as step, p.state::text as state, coalesce(p.attempt, d.attempt) as attempt, p.fence, p.cause,
 p.begun_at, p.first_sent_at, p.sent_key, p.throttled, p.not_sent, p.contract_id, {{doubt}}
 
 -- fragment: sources

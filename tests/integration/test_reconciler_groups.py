@@ -92,7 +92,6 @@ def statements_of(reconciler: Reconciler) -> list[str]:
 
         return run
 
-    store.rows = counted(store.rows)  # type: ignore[method-assign]
     store.dicts = counted(store.dicts)  # type: ignore[method-assign]
     return ran
 
