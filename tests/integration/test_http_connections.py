@@ -11,7 +11,7 @@ import pytest
 from outbox.contract import ToolConfig
 from outbox.errors import ReceiverError
 from outbox.outcome import Ambiguous, NotSent, Receipt
-from outbox.receivers.http import HttpReceiver, exchange, guard, session
+from outbox.receivers.http import HttpReceiver, connections, exchange, guard
 from outbox.states import Cause
 from tests.support.attempts import RecordingGate, attempt, receiver, tool
 from tests.support.eventually import eventually
@@ -161,27 +161,32 @@ async def test_the_kernel_tells_that_a_peer_has_closed_or_spoken(last_act: str) 
 # ------------------------------------------------------------------------------------------------------ at start-up
 
 
-async def test_an_aiohttp_without_the_switch_is_refused_at_start_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[aiohttp.ClientSession] = []
+@pytest.mark.parametrize("part", ["pool", "parser"])
+def test_an_aiohttp_that_nobody_has_read_is_refused_at_start_up(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    class Pool(aiohttp.TCPConnector):
+        async def connect(self, req: Any, *, retries: int = 3) -> Any:  # type: ignore[override] # as it might become
+            raise NotImplementedError
 
-    def renamed(**options: Any) -> Any:
-        opened.append(aiohttp.ClientSession(**options))
-        del opened[-1]._retry_connection
-        return opened[-1]
+    class Parser:
+        def set_response_params(self, *, decompress: bool = True) -> None: ...
 
-    monkeypatch.setattr(session, "ClientSession", renamed)
-    with pytest.raises(ReceiverError, match="may send a request twice"):
-        session.open_session(tls=False, allow_private=True, concurrency=1, keep_alive=True)
-    await opened[0].close()
+    name, changed = ("TCPConnector", Pool) if part == "pool" else ("ResponseHandler", Parser)
+    monkeypatch.setattr(connections, name, changed)
+    with pytest.raises(ReceiverError, match="not known to this program"):
+        connections.Connections(tls=False, allow_private=True, concurrency=1, keep_alive=True)
 
 
-async def test_a_session_does_nothing_by_itself() -> None:
-    opened = session.open_session(tls=False, allow_private=False, concurrency=3, keep_alive=True)
-    assert opened._retry_connection is False
-    assert opened.trust_env is False
-    assert opened.auto_decompress is False
-    assert opened.cookie_jar.__class__.__name__ == "DummyCookieJar"
-    await opened.close()
+async def test_the_client_of_aiohttp_is_not_used(
+    server: HostileServer, client: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It repeats requests by itself, follows redirects, keeps cookies: nothing of it is there to be switched off."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a session was opened, or its request was sent")
+
+    for kind, name in ((aiohttp.ClientSession, "__init__"), (aiohttp.ClientRequest, "send")):
+        monkeypatch.setattr(kind, name, refuse)
+    assert isinstance(await client.deliver(attempt(receiver(server.url), KEYED)), Receipt)
 
 
 # ---------------------------------------------------------------------------------------------------------- addresses

@@ -4,10 +4,12 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Iterator
 
+import aiohttp
 import pytest
 
 from outbox.outcome import Accepted, Ambiguous, InFlight, Outcome, Receipt, Refused, Throttled
 from outbox.receivers.http import HttpReceiver
+from outbox.receivers.http.exchange import SentAlready
 from outbox.states import Cause
 from tests.support.attempts import attempt, receiver, tool
 from tests.support.hostile import Behaviour, Connection, HostileServer, send_then_close
@@ -90,15 +92,14 @@ async def test_no_answer_within_the_deadline_is_ambiguous(
     assert len(server.seen.requests) == 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-async def test_even_a_client_library_that_repeats_by_itself_gets_one_request_out(
-    server: HostileServer, client: HttpReceiver, method: str
-) -> None:
-    """The switch that forbids it is private to aiohttp. So the exchange sends once, whatever the switch says."""
-    client._client._session(keep_alive=True)._retry_connection = True
+async def test_one_exchange_sends_one_request_whoever_asks_twice(server: HostileServer, client: HttpReceiver) -> None:
     server.behave = send_then_close(b"")
-    outcome = await client.deliver(attempt(receiver(server.url), tool(request={"method": method, "path": "/x"})))
-    assert isinstance(outcome, Ambiguous)
+    request = attempt(receiver(server.url)).wire_request()
+    exchange = client._client.new_exchange(request)
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await client._client.run(exchange, request, [], keep_alive=True)
+    with pytest.raises(SentAlready):
+        await client._client.run(exchange, request, [], keep_alive=True)
     assert len(server.seen.requests) == 1
 
 
@@ -453,7 +454,7 @@ async def test_nothing_of_this_is_a_receipt_or_a_refusal_without_a_rule(
 async def test_many_hostile_answers_at_once_do_not_mix(server: HostileServer, client: HttpReceiver) -> None:
     async def echo(connection: Connection) -> None:
         wire = await connection.request()
-        await connection.answer("200 OK", wire.body)
+        await connection.answer("200 OK", wire.body, "Connection: close")  # or a next request may cross with it
 
     server.behave = echo
     config = receiver(server.url)

@@ -21,12 +21,13 @@ from outbox.receivers import TooLate, open_receiver, registry, transports
 from outbox.receivers.credentials import SECRET_BYTES_MAX, Secret, Secrets
 from outbox.receivers.http import HttpReader, HttpReceiver, guard, open_http
 from outbox.receivers.http.auth import next_hop
+from outbox.receivers.http.client import head
 from outbox.receivers.http.errors import EXPECTED, TABLE, outcome_of
 from outbox.receivers.http.exchange import Phase, Stale
 from outbox.receivers.http.retry_after import SECONDS_MAX, whole_seconds
 from outbox.receivers.scripted import ScriptedReceiver
 from outbox.states import UNSENT, Cause
-from outbox.wire import Unsendable
+from outbox.wire import Unsendable, WireRequest
 from tests.support.attempts import receiver
 
 # ---------------------------------------------------------------------------------------------------------- addresses
@@ -247,6 +248,41 @@ def test_a_date_counts_from_our_clock_only_where_the_answer_has_none_of_its_own(
     assert whole_seconds("Mon, 30 Nov 2026 08:01:00 GMT", None, now) == 60
     assert whole_seconds("Mon, 30 Nov 2026 08:01:00 GMT", "Mon, 30 Nov 2026 08:00:50 GMT", now) == 10
     assert whole_seconds("Mon, 30 Nov 2026 08:01:00 GMT", "not a date", now) == 60
+
+
+def sent_head(request: WireRequest, *ours: tuple[str, str], keep_alive: bool = True) -> list[str]:
+    text = head(request, list(ours), keep_alive=keep_alive).decode()
+    assert text.endswith("\r\n\r\n")
+    return text.removesuffix("\r\n\r\n").split("\r\n")
+
+
+def test_a_head_is_one_line_per_header_each_said_once_by_whom_it_belongs_to() -> None:
+    request = WireRequest(
+        "PUT", "https", "api.example.com:443", "/a%2Fb", "x=1", (("accept", "text/plain"), ("Outbox-Fence", "1")), b"{}"
+    )
+    first, *lines = sent_head(request, ("outbox-fence", "17"), ("Authorization", "Bearer s"))
+    assert first == "PUT /a%2Fb?x=1 HTTP/1.1"
+    assert lines[0] == "Host: api.example.com"
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    assert len(headers) == len(lines)
+    assert (headers["accept"], headers["outbox-fence"], headers["content-length"]) == ("text/plain", "17", "2")
+    assert "connection" not in headers
+    assert sent_head(request, keep_alive=False)[-1] == "Connection: close"
+
+
+def test_a_length_is_stated_wherever_a_body_could_be_expected() -> None:
+    assert "Content-Length: 0" in sent_head(WireRequest("DELETE", "http", "h", "/"))
+    assert not any(line.startswith("Content-Length") for line in sent_head(WireRequest("GET", "http", "h", "/")))
+
+
+@pytest.mark.parametrize("text", ["a\rb", "a\nb", "a\r\nX-Evil: 1", "a\0b", "\n", "a\n"])
+@pytest.mark.parametrize("place", ["method", "path", "query", "name", "value", "ours"])
+def test_no_part_of_a_head_adds_a_line_to_it(place: str, text: str) -> None:
+    parts = {"method": "PUT", "path": "/x", "query": "q", "name": "X-One", "value": "1", "ours": "2"} | {place: text}
+    headers = ((parts["name"], parts["value"]),)
+    request = WireRequest(parts["method"], "http", "h", parts["path"], parts["query"], headers)
+    with pytest.raises(ValueError, match="line break"):
+        sent_head(request, ("X-Ours", parts["ours"]))
 
 
 # ------------------------------------------------------------------------------------------------------- the registry

@@ -1,8 +1,8 @@
 """HTTP: one attempt is one request on the wire, whatever the server and the client library would like better.
 
-client     sessions, credentials and headers of one exchange
+client     connections, credentials and headers of one exchange
 exchange   the last check, the first byte, the last byte; how far an attempt came
-session    aiohttp, with everything switched off that sends or fetches by itself
+connections  aiohttp, without everything in it that sends or fetches by itself
 guard      which addresses may be connected to
 body       what can be read of an answer, within bounds
 errors     what an exception says about the attempt

@@ -8,8 +8,9 @@ import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from aiohttp import ClientError, ClientResponse, hdrs
+from aiohttp import ClientError, StreamReader, hdrs
 from aiohttp.http_exceptions import HttpProcessingError
+from multidict import CIMultiDictProxy
 
 # window bits for zlib: 32 + 15 detects gzip and zlib headers by itself
 _AUTO_DETECT = 47
@@ -64,9 +65,9 @@ class _Zlib:
         return content
 
 
-def _decoder(response: ClientResponse) -> _Decoder | None:
+def _decoder(headers: CIMultiDictProxy[str]) -> _Decoder | None:
     """The decoder for this answer, None where we have none: what we cannot read proves nothing."""
-    codings = ",".join(response.headers.getall(hdrs.CONTENT_ENCODING, ())).lower()
+    codings = ",".join(headers.getall(hdrs.CONTENT_ENCODING, ())).lower()
     encoding = codings.strip(" ,")
     if encoding in ("", "identity"):
         return _Identity()
@@ -75,18 +76,18 @@ def _decoder(response: ClientResponse) -> _Decoder | None:
     return None
 
 
-async def read_body(response: ClientResponse, bytes_max: int) -> Body:
+async def read_body(headers: CIMultiDictProxy[str], stream: StreamReader, bytes_max: int) -> Body:
     """Read the body of an answer whose head has been read. Raises nothing for what a server can do to it.
 
     The time it takes is bounded by whoever calls; so is nothing else by them.
     """
-    decoder = _decoder(response)
+    decoder = _decoder(headers)
     if decoder is None:
         return Body(b"", "undecodable")
     content = bytearray()
     packed = 0
     try:
-        async for chunk in response.content.iter_any():
+        while chunk := await stream.readany():
             packed += len(chunk)
             # One byte more than allowed is how we see that there is more.
             content += decoder.feed(chunk, bytes_max + 1 - len(content))

@@ -1,12 +1,13 @@
-"""One request, one answer: the sessions, the credentials and the exchange behind both halves of the receiver.
+"""One request, one answer: the connections, the headers and the exchange behind both halves of the receiver.
 
 No answer leaves here with the credential in it that its request was sent with.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aiohttp import ClientResponse, ClientSession, hdrs
+from aiohttp import hdrs
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -14,9 +15,9 @@ from outbox.contract import ReceiverConfig
 from outbox.receivers import Gate
 from outbox.receivers.http.auth import COMMON_HEADERS
 from outbox.receivers.http.body import read_body
+from outbox.receivers.http.connections import Connections
 from outbox.receivers.http.exchange import Exchange, Stale
 from outbox.receivers.http.scrub import Scrub
-from outbox.receivers.http.session import open_session
 from outbox.wire import WireRequest
 
 
@@ -35,13 +36,14 @@ class Client:
 
     def __init__(self, config: ReceiverConfig) -> None:
         self._config = config
-        self._sessions: dict[bool, ClientSession] = {}
+        self._opened: dict[bool, Connections] = {}
         named = {auth.header.lower() for auth in (config.auth, config.read_auth) if auth and auth.header}
         self._credentials = frozenset({"authorization", *named})
 
     def new_exchange(self, request: WireRequest, gate: Gate | None = None) -> Exchange:
         """An exchange for one attempt, or (without a gate) for one read."""
-        return Exchange(gate, body=request.body, allow_private=self._config.allow_private_addresses)
+        allow_private = self._config.allow_private_addresses
+        return Exchange(gate, host=request.host, body=request.body, allow_private=allow_private)
 
     async def run(
         self, exchange: Exchange, request: WireRequest, ours: list[tuple[str, str]], *, keep_alive: bool
@@ -61,52 +63,64 @@ class Client:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        sessions, self._sessions = list(self._sessions.values()), {}
-        for session in sessions:
-            await session.close()
+        opened, self._opened = list(self._opened.values()), {}
+        for connections in opened:
+            await connections.aclose()
 
     async def _once(
         self, exchange: Exchange, request: WireRequest, ours: list[tuple[str, str]], *, keep_alive: bool
     ) -> Reply:
-        # Each may replace what stands before it: a tool our defaults, nobody our identity and credential.
-        headers = CIMultiDict(COMMON_HEADERS)
-        headers.update(request.headers)
-        headers.update(ours)
-        # aiohttp sees no body: the exchange sends it. A length is stated wherever a body could be expected.
-        if request.body or request.method != "GET":
-            headers[hdrs.CONTENT_LENGTH] = str(len(request.body))
-        response: ClientResponse | None = None
+        sent = head(request, ours, keep_alive=keep_alive)
+        connection = await self._connections(keep_alive=keep_alive).connect(request.scheme, request.host)
         try:
-            response = await self._session(keep_alive=keep_alive).request(
-                request.method,
-                URL(request.url, encoded=True),
-                headers=headers,
-                allow_redirects=False,
-                middlewares=(exchange.middleware,),
-            )
-            body = await read_body(response, self._config.max_response_bytes)
+            answer, content = await exchange.ask(connection, sent)
+            body = await read_body(answer.headers, content, self._config.max_response_bytes)
         finally:
-            exchange.end(response)
+            exchange.end()
         scrub = Scrub.of(value for name, value in ours if name.lower() in self._credentials)
-        return Reply(response.status, scrub.headers(_flat(response)), scrub.body(body.data), body.problem)
+        return Reply(answer.code, scrub.headers(_flat(answer.headers)), scrub.body(body.data), body.problem)
 
-    def _session(self, *, keep_alive: bool) -> ClientSession:
-        session = self._sessions.get(keep_alive)
-        if session is None:
-            session = open_session(
+    def _connections(self, *, keep_alive: bool) -> Connections:
+        connections = self._opened.get(keep_alive)
+        if connections is None:
+            connections = self._opened[keep_alive] = Connections(
                 tls=self._config.base_url.startswith("https:"),
                 allow_private=self._config.allow_private_addresses,
                 concurrency=self._config.concurrency,
                 keep_alive=keep_alive,
             )
-            self._sessions[keep_alive] = session
-        return session
+        return connections
 
 
-def _flat(response: ClientResponse) -> dict[str, str]:
+def head(request: WireRequest, ours: list[tuple[str, str]], *, keep_alive: bool) -> bytes:
+    """The first bytes of a request. Raises ValueError for a line break or NUL in any of its parts."""
+    # Each may replace what stands before it: a tool our defaults, nobody our identity and credential.
+    headers = _common(request.scheme, request.host).copy()
+    headers.update(request.headers)
+    headers.update(ours)
+    # A length is stated wherever a body could be expected.
+    if request.body or request.method != "GET":
+        headers[hdrs.CONTENT_LENGTH] = str(len(request.body))
+    if not keep_alive:
+        headers[hdrs.CONNECTION] = "close"
+    lines = [f"{request.method} {request.target} HTTP/1.1", *[f"{name}: {value}" for name, value in headers.items()]]
+    text = "\n".join(lines)
+    if text.count("\n") >= len(lines) or "\r" in text or "\0" in text:
+        raise ValueError("a line break or NUL in the head of a request")
+    return f"{text}\n\n".replace("\n", "\r\n").encode()
+
+
+@functools.lru_cache(maxsize=1_024)
+def _common(scheme: str, host: str) -> CIMultiDict[str]:
+    """What every request to this host has. To be copied, never changed."""
+    shown = URL(f"{scheme}://{host}", encoded=True).host_port_subcomponent or host
+    return CIMultiDict([(hdrs.HOST, shown), *COMMON_HEADERS])
+
+
+def _flat(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers by name in lower case; what was sent several times is joined, as HTTP says."""
     flat: dict[str, str] = {}
-    for name, value in response.headers.items():
+    for name, value in headers.items():
         lower = name.lower()
         flat[lower] = f"{flat[lower]}, {value}" if lower in flat else value
     return flat
