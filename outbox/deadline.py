@@ -8,8 +8,7 @@ late by himself first takes in what has come meanwhile.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Final
 
 # A timer that fires so late says that this process did not run, or could not keep up.
@@ -18,26 +17,31 @@ STOOD_STILL_SECONDS: Final = 0.1
 CATCH_UP_SECONDS: Final = 0.25
 
 
-@asynccontextmanager
-async def deadline(seconds: float) -> AsyncIterator[asyncio.Timeout]:
+class deadline:  # noqa: N801 - used as `asyncio.timeout` is
     """Raise TimeoutError as `asyncio.timeout` does; later, by a moment, where this process stood still meanwhile."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(None) as limit:
-        until = loop.time() + seconds
-        timers: list[asyncio.TimerHandle] = []
 
-        def over() -> None:
-            limit.reschedule(loop.time())
+    __slots__ = ("_limit", "_loop", "_timer", "_until")
 
-        def due() -> None:
-            if loop.time() - until > STOOD_STILL_SECONDS:
-                timers.append(loop.call_later(CATCH_UP_SECONDS, over))
-            else:
-                over()
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + seconds
+        self._limit = asyncio.timeout(None)
 
-        timers.append(loop.call_at(until, due))
-        try:
-            yield limit
-        finally:
-            for timer in timers:
-                timer.cancel()
+    async def __aenter__(self) -> asyncio.Timeout:
+        self._timer = self._loop.call_at(self._until, self._due)
+        return await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        await self._limit.__aexit__(kind, error, trace)
+
+    def _due(self) -> None:
+        if self._loop.time() - self._until > STOOD_STILL_SECONDS:
+            self._timer = self._loop.call_later(CATCH_UP_SECONDS, self._over)
+        else:
+            self._over()
+
+    def _over(self) -> None:
+        self._limit.reschedule(self._loop.time())

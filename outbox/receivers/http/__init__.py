@@ -1,12 +1,12 @@
 """HTTP: one attempt is one request on the wire, whatever the server and the client library would like better.
 
-client     connections, credentials and headers of one exchange
-exchange   the last check, the first byte, the last byte; how far an attempt came
+client       connections, credentials and headers of one exchange
+exchange     the last check, the first byte, the last byte; how far an attempt came
 connections  aiohttp, without everything in it that sends or fetches by itself
-guard      which addresses may be connected to
-body       what can be read of an answer, within bounds
-errors     what an exception says about the attempt
-receiver   `deliver` and `lookup`
+guard        which addresses may be connected to
+body         what can be read of an answer, within bounds
+errors       what an exception says about the attempt
+receiver     `deliver` and `lookup`
 """
 
 from outbox.contract import ReceiverConfig
