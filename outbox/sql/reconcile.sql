@@ -15,12 +15,12 @@ join outbox.tool t on t.name = i.tool
 left join outbox.pending p on p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq
 
 -- fragment: claims
--- Claimed rows of a group that nobody else has locked; all of them where one is asked for alone.
+-- What is asked for of claimed rows that nobody else has locked; all of it where one is asked for alone.
 free as materialized (
-  select y.seq from x cross join lateral (
-    select b.seq from outbox.doubt b where b.seq = x.seq and b.claimed_by = x.claim and not %(alone)s for no key update skip locked
+  select x.* from x cross join lateral (
+    select from outbox.doubt b where b.seq = x.seq and b.claimed_by = x.claim and not %(alone)s for no key update skip locked
   ) y
-  union all select x.seq from x where %(alone)s
+  union all select x.* from x where %(alone)s
 )
 
 -- fragment: look_columns
@@ -60,7 +60,7 @@ with x as materialized (
   select x.* from unnest(%(seq)s::bigint[], %(claim)s::uuid[], %(sent_at)s::timestamptz[]) as x(seq, claim, sent_at)
 ), {{claims}}, mine as (
   update outbox.doubt b set reads = b.reads + 1, last_read_at = x.sent_at
-  from x join free f on f.seq = x.seq where b.seq = x.seq and b.claimed_by = x.claim returning b.*
+  from free x where b.seq = x.seq and b.claimed_by = x.claim returning b.*
 )
 select {{facts}} from mine d {{sources}}
 
@@ -127,7 +127,7 @@ with x as materialized (
 update outbox.doubt b set step = x.step, needs_person = b.needs_person or x.step = 'person', reason = coalesce(x.reason, b.reason),
   next_at = case when b.next_at = x.claimed_next_at then coalesce(x.next_at, 'infinity') else b.next_at end,
   claimed_by = null, claimed_until = null
-from x join free f on f.seq = x.seq where b.seq = x.seq and b.claimed_by = x.claim
+from free x where b.seq = x.seq and b.claimed_by = x.claim
 returning b.seq
 
 -- name: release_claims
@@ -136,7 +136,7 @@ with x as materialized (
   select x.* from unnest(%(seq)s::bigint[], %(claim)s::uuid[]) as x(seq, claim)
 ), {{claims}}
 update outbox.doubt b set claimed_by = null, claimed_until = null
-from x join free f on f.seq = x.seq where b.seq = x.seq and b.claimed_by = x.claim
+from free x where b.seq = x.seq and b.claimed_by = x.claim
 returning b.seq
 
 -- name: sweep_orphans
