@@ -58,7 +58,7 @@ class JsonReason(StrEnum):
 
 def canonical(value: object) -> str:
     """Write a value of Python as RFC 8785 JSON. JsonRefused names what cannot arrive, and where (a JSON pointer)."""
-    text = rfc8785.dumps(_Reader().read(value, 1))
+    text = dumps(_Reader().read(value, 1))
     if len(text) > SIZE_MAX_BYTES:
         _refuse(JsonReason.too_large, "", f"more than {SIZE_MAX_BYTES} bytes")
     return text.decode()
@@ -87,6 +87,34 @@ def parse(text: str) -> Any:
         )
     except json.JSONDecodeError as error:
         raise JsonRefused(JsonReason.not_json, "", f"not JSON: {error}") from None
+
+
+def dumps(value: Any) -> bytes:
+    """
+    Write what JSON can say as RFC 8785 JSON. ValueError, or RecursionError, for what that cannot be written of.
+
+    The standard library writes the same text, and ten times as fast, where all numbers are small integers and all text
+    is ASCII: only other numbers are written in another way, and only other keys sorted.
+    """
+    if _is_plain(value):
+        text = _ENCODER.encode(value)
+        if text.isascii():
+            return text.encode()
+    return rfc8785.dumps(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), sort_keys=True)
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if value is None or kind is str or kind is bool:
+        return True
+    if kind is int:
+        return bool(-INTEGER_MAX <= value <= INTEGER_MAX)
+    if kind is dict:
+        return all(map(_is_plain, value.values()))
+    return kind is list and all(map(_is_plain, value))
 
 
 def _refuse(reason: JsonReason, place: str, message: str) -> NoReturn:

@@ -32,7 +32,8 @@ def encode_fields(*fields: str | bytes | None) -> bytes:
             parts.append(_NULL)
         else:
             data = field.encode() if isinstance(field, str) else field
-            parts += _LENGTH_OF(len(data)), data
+            parts.append(_LENGTH_OF(len(data)))
+            parts.append(data)
     return b"".join(parts)
 
 

@@ -9,11 +9,11 @@ Values that a model may have chosen (`{resource}`) are percent-encoded, and refu
 early could read a way out of the path.
 """
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
 from outbox import template
@@ -39,6 +39,7 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 TARGET_CHARS_MAX = 8_000
 
 _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
+_DOTS = frozenset({".", ".."})
 
 
 class Fields(Protocol):
@@ -81,8 +82,7 @@ class Payload(Fields, Protocol):
         """What those bytes are."""
 
 
-@dataclass(frozen=True, slots=True)
-class WireRequest:
+class WireRequest(NamedTuple):
     """One request, complete but for credentials, trace context and fence. Path and query are encoded already."""
 
     method: str
@@ -91,7 +91,10 @@ class WireRequest:
     path: str
     query: str = ""
     headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = field(default=b"", repr=False)
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"WireRequest({self.method} {self.scheme}://{self.host}{self.path})"  # never what it asks for
 
     @property
     def target(self) -> str:
@@ -147,7 +150,7 @@ def build_verify(wiring: Wiring, path: str, operation: Fields, external_id: str)
 def wire_digest(request: WireRequest, sent_key: str) -> bytes:
     """SHA-256 of everything that may not change between two sends under one key, 32 bytes."""
     fixed = ("wire", request.method, f"{request.scheme}://{request.host}", request.path, request.query, sent_key)
-    named = (part for name, value in request.headers for part in (name.lower(), value))
+    named = [part for name, value in request.headers for part in (name.lower(), value)]
     return hashlib.sha256(encode_fields(*fixed, request.body, *named)).digest()
 
 
@@ -167,8 +170,7 @@ def digest_of(wiring: Wiring, operation: Payload, built: Callable[[], WireReques
 # ---------------------------------------------------------------------------------------------------------- the target
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(NamedTuple):
     """Where a request goes: a path template under the base URL of a receiver."""
 
     wiring: Wiring
@@ -179,9 +181,9 @@ class _Target:
         self, method: str, query: Iterable[tuple[str, str]], headers: list[tuple[str, str]], body: bytes = b""
     ) -> WireRequest:
         """Put together, checking what is unsafe in a target or a header."""
-        base = urlsplit(self.wiring.receiver.base_url)
-        path = base.path.rstrip("/") + _fill(self.path, self.values, _path_value)
-        if any(_is_dots(segment) for segment in path.split("/")):
+        scheme, host, prefix = _origin(self.wiring.receiver.base_url)
+        path = prefix + _fill(self.path, self.values, _path_value)
+        if not _DOTS.isdisjoint(path.split("/")):
             raise Unsendable("the path has a dot segment")
         for name, value in headers:
             if not _HEADER_VALUE.fullmatch(value):
@@ -190,11 +192,18 @@ class _Target:
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise Unsendable(f"a header is there twice: {', '.join(twice)}")
-        encoded = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in query)
-        request = WireRequest(method, base.scheme, base.netloc, path, encoded, tuple(headers), body)
+        encoded = "&".join([f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in query])
+        request = WireRequest(method, scheme, host, path, encoded, tuple(headers), body)
         if len(request.target) > TARGET_CHARS_MAX:
             raise Unsendable(f"the target is longer than {TARGET_CHARS_MAX} characters")
         return request
+
+
+@functools.lru_cache(maxsize=1_024)
+def _origin(base_url: str) -> tuple[str, str, str]:
+    """Scheme, host with its port, and what stands before every path."""
+    base = urlsplit(base_url)
+    return base.scheme, base.netloc, base.path.rstrip("/")
 
 
 def _values(operation: Fields) -> dict[str, str]:
@@ -224,13 +233,9 @@ def _path_value(value: str) -> str:
     """
     if not value:
         raise Unsendable("an empty value would name another path")
-    if any(_is_dots(piece.partition(";")[0]) for piece in re.split(r"[/\\]", value)):
+    if any(piece.partition(";")[0] in _DOTS for piece in re.split(r"[/\\]", value)):
         raise Unsendable("a value in the path holds a dot segment")
     return quote(value, safe="")
-
-
-def _is_dots(segment: str) -> bool:
-    return segment in {".", ".."}
 
 
 # ---------------------------------------------------------------------------------------------------------- the headers

@@ -88,9 +88,9 @@ class Attempt:
 
         Raises `wire.Unsendable`, also where the tool says no request.
         """
-        from outbox.wire import build  # whoever only reads never loads what builds a request that acts
-
         if not self._built:
+            from outbox.wire import build  # whoever only reads never loads what builds a request that acts
+
             self._built.append(build(self.wiring, self))
         return self._built[0]
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import given
+import pytest
+import rfc8785
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from outbox.canonical import INTEGER_MAX, JsonReason, canonical, canonical_object, parse
+from outbox.canonical import INTEGER_MAX, JsonReason, canonical, canonical_object, dumps, parse
 from outbox.errors import JsonRefused
 
 text = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"))
@@ -45,6 +47,29 @@ def test_what_fits_arrives_as_the_same_value_in_one_form(value: Any) -> None:
     assert same(json.loads(arrived), value)
     assert canonical(parse(arrived)) == arrived
     assert canonical(parse(json.dumps(value, ensure_ascii=True, indent=1))) == arrived
+
+
+simple = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(max_codepoint=0x7F)),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(st.characters(max_codepoint=0x7F)), inner),
+    max_leaves=20,
+)
+
+
+@given(simple | values | st.floats() | st.text(st.characters()))
+@example({"b": '"\\\b\f\n\r\t\0\x1f\x7f/', "a": [INTEGER_MAX, -INTEGER_MAX], "B": {}, "": []})
+@example([INTEGER_MAX + 1])
+@example([-INTEGER_MAX - 1])
+@example({"\ufb33": 1, "\U0001f600": 2})
+@example({"a": 1.0, "b": 1e21, "c": -0.0})
+def test_the_quick_way_and_the_slow_one_write_the_same_text(value: Any) -> None:
+    try:
+        slow = rfc8785.dumps(value)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"."):
+            dumps(value)
+    else:
+        assert dumps(value) == slow
 
 
 def attempt(form: Callable[[Any], str], value: Any) -> str | JsonRefused:

@@ -1,6 +1,5 @@
 """The bytes of a request follow from the wiring, the stored bytes and the sent key, and from nothing else."""
 
-import dataclasses
 import re
 from typing import Any
 from urllib.parse import unquote
@@ -67,7 +66,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_the_digest_covers_everything_that_must_not_change(change: dict[str, Any]) -> None:
     wire = request(expected_version="7")
-    assert wire_digest(dataclasses.replace(wire, **change), SENT_KEY) != wire_digest(wire, SENT_KEY)
+    assert wire_digest(wire._replace(**change), SENT_KEY) != wire_digest(wire, SENT_KEY)
 
 
 def test_the_digest_covers_the_key_also_where_it_stands_nowhere_else() -> None:

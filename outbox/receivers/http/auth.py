@@ -48,7 +48,8 @@ def next_hop(traceparent: str | None) -> str:
 
     What does not follow the grammar starts a new trace. Whether it is sampled stays as the writer said.
     """
-    match = _TRACEPARENT.fullmatch(traceparent or "")
-    trace = match["trace"] if match else secrets.token_hex(16)
-    flags = int(match["flags"], 16) & 1 if match else 0
-    return f"00-{trace}-{secrets.token_hex(8)}-{flags:02x}"
+    match = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
+    if match is None:
+        fresh = secrets.token_hex(24)
+        return f"00-{fresh[16:]}-{fresh[:16]}-00"
+    return f"00-{match['trace']}-{secrets.token_hex(8)}-{int(match['flags'], 16) & 1:02x}"

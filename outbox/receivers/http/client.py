@@ -7,8 +7,6 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aiohttp import hdrs
-from multidict import CIMultiDict
 from yarl import URL
 
 from outbox.contract import ReceiverConfig
@@ -95,26 +93,25 @@ class Client:
 def head(request: WireRequest, ours: list[tuple[str, str]], *, keep_alive: bool) -> bytes:
     """The first bytes of a request. Raises ValueError for a line break or NUL in any of its parts."""
     # Each may replace what stands before it: a tool our defaults, nobody our identity and credential.
-    headers = _common(request.scheme, request.host).copy()
-    headers.update(request.headers)
-    headers.update(ours)
+    lines = _common(request.scheme, request.host).copy()
+    for name, value in (*request.headers, *ours):
+        lines[name.lower()] = f"{name}: {value}"
     # A length is stated wherever a body could be expected.
     if request.body or request.method != "GET":
-        headers[hdrs.CONTENT_LENGTH] = str(len(request.body))
+        lines["content-length"] = f"Content-Length: {len(request.body)}"
     if not keep_alive:
-        headers[hdrs.CONNECTION] = "close"
-    lines = [f"{request.method} {request.target} HTTP/1.1", *[f"{name}: {value}" for name, value in headers.items()]]
-    text = "\n".join(lines)
-    if text.count("\n") >= len(lines) or "\r" in text or "\0" in text:
+        lines["connection"] = "Connection: close"
+    text = "\n".join([f"{request.method} {request.target} HTTP/1.1", *lines.values()])
+    if text.count("\n") != len(lines) or "\r" in text or "\0" in text:
         raise ValueError("a line break or NUL in the head of a request")
     return f"{text}\n\n".replace("\n", "\r\n").encode()
 
 
 @functools.lru_cache(maxsize=1_024)
-def _common(scheme: str, host: str) -> CIMultiDict[str]:
-    """What every request to this host has. To be copied, never changed."""
+def _common(scheme: str, host: str) -> dict[str, str]:
+    """Headers of every request to this host, as lines by lower-case name. To be copied, never changed."""
     shown = URL(f"{scheme}://{host}", encoded=True).host_port_subcomponent or host
-    return CIMultiDict([(hdrs.HOST, shown), *COMMON_HEADERS])
+    return {name.lower(): f"{name}: {value}" for name, value in (("Host", shown), *COMMON_HEADERS)}
 
 
 def _flat(headers: Mapping[str, str]) -> dict[str, str]:

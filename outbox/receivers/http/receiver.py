@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -149,12 +150,12 @@ def _raises_fence(question: Question) -> bool:
     return isinstance(fencing, Fencing) and fencing.raised_by_lookup and question.fence_token is not None
 
 
-def _with_seconds(reply: Reply) -> dict[str, str]:
+def _with_seconds(reply: Reply) -> Mapping[str, str]:
     """The headers, with Retry-After as a number of seconds whatever the form it came in; absent if it says nothing."""
+    if "retry-after" not in reply.headers:
+        return reply.headers
     headers = dict(reply.headers)
-    value = headers.pop("retry-after", None)
-    if value is not None:
-        seconds = whole_seconds(value, headers.get("date"), datetime.now(UTC))
-        if seconds is not None:
-            headers["retry-after"] = str(seconds)
+    seconds = whole_seconds(headers.pop("retry-after"), headers.get("date"), datetime.now(UTC))
+    if seconds is not None:
+        headers["retry-after"] = str(seconds)
     return headers

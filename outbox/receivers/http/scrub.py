@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 # A shorter one hides nothing, and would be found inside of words that mean something else.
 SECRET_CHARS_MIN: Final = 8
@@ -28,9 +28,11 @@ class Scrub:
     """As JSON, or a URL, may write it. Looked for where something is escaped at all: it takes much longer."""
 
     @classmethod
-    def of(cls, credentials: Iterable[str]) -> Self:
+    def of(cls, credentials: Iterable[str]) -> "Scrub":
         """What shows these header values."""
         parts = [_scrub_of(value) for value in credentials]
+        if len(parts) <= 1:
+            return parts[0] if parts else cls()
         return cls(tuple(x for part in parts for x in part.literals), tuple(x for part in parts for x in part.escaped))
 
     def body(self, data: bytes) -> bytes:
@@ -43,11 +45,13 @@ class Scrub:
                 data = pattern.sub(MASK, data)
         return data
 
-    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return headers without them."""
+        if not self.literals and not self.escaped:
+            return headers
         together = "\n".join(headers.values()).encode("utf-8", "surrogateescape")
         if self.body(together) == together:
-            return dict(headers)
+            return headers
         return {
             name: self.body(value.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
             for name, value in headers.items()
