@@ -1,7 +1,6 @@
 """An attempt at its two ends: a row whose exposure is committed, and what became of it."""
 
 import math
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +18,7 @@ class Begun(NamedTuple):
     """
     A row as the begin statement returned it. `sent_at` is when that statement was sent, in `boottime()`.
 
-    A tuple and not a dataclass: there is one per operation, and it takes a tenth of the time to make.
+    A tuple and not a dataclass, as all that is made once per attempt: it takes a tenth of the time to make.
     """
 
     seq: int
@@ -84,8 +83,7 @@ class Begun(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class Finished(NamedTuple):
     """An attempt that is over, with what follows from it."""
 
     begun: Begun
@@ -97,8 +95,7 @@ class Finished:
     patience_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class Bound(NamedTuple):
     """A begun row with both versions of its contract: the one it is pinned to, and the one in force."""
 
     begun: Begun

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from outbox.lease import DeadMan, LocalLease, boottime
 from outbox.receivers import TooLate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(NamedTuple):
     """
     Until when an attempt may start, in `boottime()`: all counted from before the begin statement was sent.
 

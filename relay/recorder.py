@@ -244,4 +244,4 @@ def _doubtful(finished: Finished) -> Finished:
         delay_seconds=0.0,
         cause=finished.transition.cause or Cause.AMBIGUOUS,
     )
-    return dataclasses.replace(finished, transition=transition)
+    return finished._replace(transition=transition)
