@@ -1,7 +1,7 @@
 """The transport `instant`: a receiver inside the relay's process, so that what is measured is the relay.
 
 It asks the gate as a real receiver does, and answers with a receipt of the size that providers have. The receipt holds
-the time at which the first byte would have left. Option `milliseconds`: how long each answer takes.
+the time of the effect. Option `milliseconds`: how long that takes.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ class InstantReceiver:
             return NotSent(reason=late.reason)
         finally:
             gate.sent()
-        at = time.time()
         if self._seconds:
             await asyncio.sleep(self._seconds)
+        at = time.time()
         return Receipt(answer=Answer(200), receipt=f'{{"at":{at:.4f}}}', external_id=f"r-{attempt.seq:09d}")
 
     async def lookup(self, question: Question) -> Observation:

@@ -11,13 +11,14 @@ from outbox import crashpoints
 from outbox.errors import DatabaseUnavailable
 from outbox.lease import boottime
 from relay.begun import Begun
+from relay.bell import Bell, RungHost
 from relay.breaker import Breaker
+from relay.crowd import FOUND_MAX, PATIENCE, ROWS_MAX, Crowd
 from relay.flight import Flight
 from relay.holding import Holding
 from relay.orphans import sweep
 from relay.position import Position, Range
 from relay.rhythm import Rhythm
-from relay.service import Service
 from relay.shared import Shared
 
 # How often a holder looks for orphans of its own: once in so many looks behind.
@@ -30,38 +31,30 @@ _SUSPECT_EVERY_SECONDS: Final = 2.0
 _SWEEP_PART: Final = 20
 
 
-class Host(Protocol):
+class Host(RungHost, Protocol):
     """The lane that these claims are for."""
-
-    @property
-    def service(self) -> Service:
-        """Its receiver."""
-
-    @property
-    def closing(self) -> bool:
-        """Nothing begins here any more."""
 
     async def take_on(self, begun: list[Begun]) -> None:
         """These were exposed."""
-
-    def lose(self, why: str) -> None:
-        """The lease is lost."""
 
 
 class Claims:
     """The beginning side of one lane."""
 
-    def __init__(self, holding: Holding, shared: Shared, flight: Flight, host: Host) -> None:
+    def __init__(self, holding: Holding, shared: Shared, flight: Flight, crowd: Crowd, host: Host) -> None:
         now = boottime()
         self.position = Position(shared.settings.look_behind_seconds, now)
         self.rhythm = Rhythm(shared.settings.poll_seconds, now)
         self._holding = holding
         self._shared = shared
         self._flight = flight
+        self._crowd = crowd
         self._host = host
+        self._bell = Bell(holding, shared, self.rhythm, crowd, host)
         self.probing = False
         """What begins right now is the one attempt that an open circuit allows."""
-        self._has_bell = False
+        self._passed_over = 0
+        """So often in a row others began and left the crowd no slot."""
         self._sweep_seconds = SWEEP_EVERY * shared.settings.look_behind_seconds
         self._next_sweep_at = now + self._sweep_seconds
         self._suspect_until = 0.0
@@ -70,8 +63,7 @@ class Claims:
         """Begin what may begin now, and return how many that were. Raises as the store does."""
         if self._host.closing:
             return 0
-        if self._shared.channel is not None and not self._has_bell:
-            self._has_bell = await self._set_bell(idle=False)
+        await self._bell.hang()
         self._flight.pump()
         await self._sweep()
         breaker = self._host.service.breaker
@@ -79,8 +71,8 @@ class Claims:
         if breaker.is_open:
             begun = await self._probe(breaker)
         else:
-            begun = await self._begin_due() + await self._begin_behind() + await self._begin_frontier()
-        await self._mind_the_bell()
+            begun = await self._begin_all()
+        await self._bell.mind(self._room())
         return begun
 
     def next_step_at(self) -> float:
@@ -90,28 +82,60 @@ class Claims:
             later = now + self._shared.settings.poll_seconds
             retry_at = self._host.service.breaker.circuit.retry_at
             return min(later, retry_at) if retry_at > now else later
-        if self._room() == 0:
-            # Whoever ends an attempt wakes the lane; a lane that may not begin for another reason asks again.
-            pace = self._flight.pace
-            return now + self._shared.settings.poll_seconds if pace.room(now) else pace.free_at(now)
-        dates = [self.rhythm.next_look_at, self.position.next_pass_at()]
-        if (due_at := self.position.next_due_at()) is not None:
-            dates.append(due_at)
-        return min(dates)
+        # Whoever ends an attempt wakes the lane; a lane that may not begin for another reason asks again.
+        pace = self._flight.pace
+        dates: list[float | None] = [now + self._shared.settings.poll_seconds if pace.room(now) else pace.free_at(now)]
+        if self._room():
+            dates += [self.rhythm.next_look_at, self.position.next_pass_at()]
+        if self._room(past_crowd=True):
+            dates += [self.position.next_due_at(), self._crowd.next_look_at()]
+        return min(date for date in dates if date is not None)
+
+    def rung(self) -> None:
+        """Somebody wrote an intent here."""
+        now = boottime()
+        self.rhythm.rung(now)
+        self._crowd.rung(now)
 
     # ------------------------------------------------------------------------------------------------------ beginning
 
-    def _room(self) -> int:
-        """How many may begin now."""
+    async def _begin_all(self) -> int:
+        if not self._crowd.tenants:
+            return await self._begin_due() + await self._begin_behind() + await self._begin_frontier()
+        await self._look_ahead()
+        if self._passed_over >= PATIENCE:
+            of_crowd, of_others = await self._begin_frontier(), await self._begin_due()
+        else:
+            of_others, of_crowd = await self._begin_due(), await self._begin_frontier()
+        if of_crowd or not self.position.remembered:
+            self._passed_over = 0
+        elif of_others:
+            self._passed_over += 1
+        return of_crowd + of_others + await self._begin_behind()
+
+    def _room(self, *, past_crowd: bool = False) -> int:
+        """How many may begin now; those that are begun by name go past the crowd."""
         flight, service, settings = self._flight, self._host.service, self._shared.settings
-        room = flight.free_slots
+        if past_crowd and self._crowd.tenants:
+            # Where the crowd was claimed ahead, no slot is ever free: whoever goes past it waits for the next one.
+            running = 0 if service.batch else flight.running
+            return self._bounded(flight.slots - running - flight.waiting_others, flight.waiting_others)
+        kept = 0 if self._passed_over >= PATIENCE else self._crowd.kept_free(flight.slots, boottime())
+        room = flight.free_slots - kept
         if service.batch:
             ahead = min(flight.ahead(service.deadline_seconds), settings.batch_max)
+            if kept:  # while a large claim runs, others wait for it
+                ahead = min(ahead, flight.slots)
             if 2 * flight.waiting > ahead:  # a few rows at a time would cost a statement each
                 return 0
             room += ahead
-        room = min(room, flight.pace.room(boottime()) - flight.waiting, settings.batch_max, self._shared.room)
-        if service.breaker.is_open:
+        return self._bounded(room, flight.waiting)
+
+    def _bounded(self, room: int, waiting: int) -> int:
+        """Room within what the receiver's rate, this process and the circuit allow beside what waits already."""
+        pace = self._flight.pace.room(boottime()) - waiting
+        room = min(room, pace, self._shared.settings.batch_max, self._shared.room)
+        if self._host.service.breaker.is_open:
             room = min(room, int(self.probing))
         return 0 if self._host.closing else max(0, room)
 
@@ -132,9 +156,11 @@ class Claims:
             breaker.circuit.release()
 
     async def _begin_due(self) -> int:
-        room = self._room()
+        room = self._room(past_crowd=True)
         seqs = self.position.due(boottime(), room) if room else []
-        return len(await self._begin("begin_these", len(seqs), seqs=seqs)) if seqs else 0
+        rows = await self._begin("begin_these", len(seqs), seqs=seqs) if seqs else []
+        self._crowd.passed([row["tenant_id"] for row in rows], boottime())
+        return len(_seqs(rows))
 
     async def _begin_behind(self) -> int:
         started = boottime()
@@ -160,8 +186,32 @@ class Claims:
         begun = _seqs(rows)
         if rows:
             emptied = self.position.advanced(begun, room, rows[0]["top"])
+            if emptied:
+                self._crowd.dissolved()
+            else:
+                self._crowd.began([row["tenant_id"] for row in rows], boottime())
             self.rhythm.looked(boottime(), emptied=emptied, found=len(begun), xmin=rows[0]["xmin"])
         return len(begun)
+
+    async def _look_ahead(self) -> None:
+        """Find operations of others past the crowd, if they could begin: they are due by name from then on."""
+        started = boottime()
+        where = self._crowd.ahead(self.position.cursor, started)
+        if where is None or self.position.remembered >= FOUND_MAX or not self._room(past_crowd=True):
+            return
+        (seen,) = await self._shared.store.dicts(
+            "look_ahead",
+            receiver_id=self._holding.receiver_id,
+            lane=self._holding.lane,
+            after=where.after,
+            rows_max=ROWS_MAX,
+            found_max=FOUND_MAX,
+            crowd=list(self._crowd.tenants),
+        )
+        for seq in seen["seqs"]:
+            self.position.ring(seq)
+        now = boottime()
+        self._crowd.looked(seen["tenants"], seen["upto"], now - started, now, more=seen["more"])
 
     async def _begin_range(self, where: Range, limit: int, *, frontier: bool, hopeful: bool) -> list[dict[str, Any]]:
         """Begin what is due in a range. Without hope, look first: a begin costs a commit, also if it finds nothing."""
@@ -211,7 +261,7 @@ class Claims:
         found = await sweep(
             self._shared.store,
             self._holding,
-            Range(self.position.floor - 1, self.position.cursor),
+            Range(self.position.floor - 1, self.position.reach),
             known=self._flight.open,
             abandoned=self._flight.abandoned,
             meters=self._shared.meters,
@@ -227,26 +277,6 @@ class Claims:
         if done < self._suspect_until:
             every = min(every, _SUSPECT_EVERY_SECONDS)
         self._next_sweep_at = done + max(every, _SWEEP_PART * (done - now))
-
-    # ------------------------------------------------------------------------------------------------------- the bell
-
-    async def _mind_the_bell(self) -> None:
-        if self._shared.channel is None or not self._host.service.doorbell or self._host.closing:
-            return
-        if self.rhythm.should_be_busy(boottime(), room=self._room()):
-            if await self._set_bell(idle=False):
-                self.rhythm.went_busy()
-        elif self.rhythm.should_idle(boottime()) and await self._set_bell(idle=True):
-            horizon = await self._shared.store.value("horizon")
-            self.rhythm.went_idle(horizon, boottime())
-
-    async def _set_bell(self, *, idle: bool) -> bool:
-        rows = await self._shared.store.dicts(
-            "set_bell", **self._holding.parameters, idle=idle, bell=self._shared.channel
-        )
-        if not rows:
-            self._host.lose("the lane has another fence")
-        return bool(rows)
 
 
 def _seqs(rows: list[dict[str, Any]]) -> list[int]:

@@ -1,7 +1,6 @@
 """The attempts of one lane: those that wait for a slot, those that run, and those whose answer is not recorded yet."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -13,9 +12,11 @@ from outbox.outcome import Ambiguous, NotSent, Outcome, Receipt
 from outbox.states import Cause
 from relay.attempt import Scene, attempt, followed, stopped
 from relay.begun import Begun, Bound, Finished, Name
+from relay.crowd import Crowd
 from relay.holding import Holding
 from relay.share import Pace
 from relay.shared import Memory
+from relay.turns import Turns
 
 # What one attempt is thought to take before any has ended, and how much the newest one counts afterwards.
 _SECONDS_GUESSED: Final = 0.1
@@ -44,6 +45,7 @@ class Flight:
         scene: Callable[[], Scene],
         slots: int,
         pace: Pace,
+        crowd: Crowd,
         ended: Callable[[Finished], None],
         dropped: Callable[[Begun], None],
     ) -> None:
@@ -60,7 +62,7 @@ class Flight:
         self._scene = scene
         self._ended = ended
         self._dropped = dropped
-        self._waiting: deque[Bound] = deque()
+        self._waiting = Turns(crowd)
         self._workers: set[asyncio.Task[None]] = set()
         self._running: dict[asyncio.Task[None], Bound] = {}
         self._fresh: asyncio.Task[None] | None = None
@@ -75,6 +77,16 @@ class Flight:
     def free_slots(self) -> int:
         """How many more could run right now."""
         return self.slots - len(self._running) - len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """How many run."""
+        return len(self._running)
+
+    @property
+    def waiting_others(self) -> int:
+        """How many of others than the crowd wait for a slot."""
+        return self._waiting.others
 
     @property
     def waiting(self) -> int:
@@ -99,7 +111,7 @@ class Flight:
 
     def add(self, bound: Bound) -> None:
         """Start it as soon as a slot is free. What was on its way here when all was broken off does not start."""
-        self._waiting.append(bound)
+        self._waiting.add(bound)
         if self._broken_off:
             self.dismiss(stopped(sent=False))
         self.pump()
@@ -107,7 +119,7 @@ class Flight:
     def pump(self) -> None:
         """Start what waits, as far as slots and pace allow."""
         hired = self._fresh is not None or len(self._workers) >= self.slots
-        if self._waiting and not hired and self.pace.room(boottime()):
+        if not hired and self._may_start(now := boottime()) and self.pace.room(now):
             self._fresh = asyncio.create_task(self._work())
             self._workers.add(self._fresh)
             self._fresh.add_done_callback(self._left)
@@ -115,7 +127,7 @@ class Flight:
     def dismiss(self, outcome: Outcome) -> None:
         """End everything that waits, unsent."""
         while self._waiting:
-            self._end(followed(self._waiting.popleft(), outcome, self._scene().jitter()))
+            self._end(followed(self._waiting.take(), outcome, self._scene().jitter()))
 
     def break_off(self) -> None:
         """End everything, at once: what has been sent is unknown, what has not is known not to have been."""
@@ -151,10 +163,12 @@ class Flight:
             if turns % _TURNS_MAX == 0:
                 await asyncio.sleep(0)
 
+    def _may_start(self, now: float) -> bool:
+        return self._waiting.may_start(self.slots, len(self._running), now)
+
     def _next(self) -> Bound | None:
-        if not self._waiting or len(self._running) >= self.slots or not self.pace.take(boottime()):
-            return None
-        return self._waiting.popleft()
+        now = boottime()
+        return self._waiting.take() if self._may_start(now) and self.pace.take(now) else None
 
     def _left(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)

@@ -14,6 +14,7 @@ from outbox.states import TERMINAL, Cause
 from relay.attempt import Scene, unreadable
 from relay.begun import Begun, Bound, Finished
 from relay.claims import Claims
+from relay.crowd import Crowd
 from relay.flight import Flight
 from relay.holding import Holding
 from relay.recorder import Recorder, Row
@@ -24,6 +25,8 @@ from relay.shared import Hub, Shared
 _REFUSED_SECONDS: Final = 1.0
 # A wake-up may come between a flush and the wait for it.
 _SETTLE_SECONDS: Final = 0.05
+# So few that begin by name beside many others do not make the groups small that are recorded.
+_FEW_PART: Final = 8
 # A lease that is over, whatever the clock says.
 _NO_LEASE: Final = LocalLease(float("-inf"))
 
@@ -45,6 +48,10 @@ class Lane:
         self._hub = hub
         self._scene = self._scene_of(service)
         self._closing = asyncio.Event()
+        settings = shared.settings
+        # Writers ring for what comes after; without a bell, its end is looked at as often as the lane itself.
+        poll = settings.poll_seconds if shared.channel is None else settings.look_behind_seconds
+        crowd = Crowd(poll_seconds=poll, pass_seconds=settings.look_behind_seconds, now=boottime())
         self.flight = Flight(
             holding,
             shared.meters,
@@ -52,10 +59,11 @@ class Lane:
             scene=lambda: self._scene,
             slots=service.slots(holding.lane),
             pace=service.pace(),
+            crowd=crowd,
             ended=self._ended,
             dropped=self._drop,
         )
-        self.claims = Claims(holding, shared, self.flight, self)
+        self.claims = Claims(holding, shared, self.flight, crowd, self)
         self.recorder = Recorder(shared.store, holding, shared.meters, self, self.give_up)
 
     # ------------------------------------------------------------------------------------------------------- its life
@@ -132,7 +140,7 @@ class Lane:
     def ring(self, seq: int | None = None) -> None:
         """Somebody wrote an intent here (None), or made an operation due."""
         if seq is None:
-            self.claims.rhythm.rung(boottime())
+            self.claims.rung()
         else:
             self.claims.position.ring(seq)
         self.wake.set()
@@ -158,8 +166,9 @@ class Lane:
 
     async def take_on(self, begun: list[Begun]) -> None:
         """Bind each to its contract versions, and start it when a slot is free."""
+        if not self.flight.open or len(begun) > self.recorder.group // _FEW_PART:
+            self.recorder.group = len(begun)
         self.flight.begin(begun)
-        self.recorder.group = len(begun)
         wirings, caught_up = self._shared.wirings, False
         for row in begun:
             try:

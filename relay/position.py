@@ -59,6 +59,8 @@ class Position:
         self._next_deep_at = now + DEEP_SECONDS
         self._retries: list[tuple[float, int]] = []
         self._rung: dict[int, None] = {}
+        self.reach = 0
+        """The highest row that began, or may have: by name, that may lie ahead of the cursor."""
 
     # --------------------------------------------------------------------------------------------------- the frontier
 
@@ -78,6 +80,7 @@ class Position:
         if emptied and top is not None:
             reached.append(top)
         self.cursor = max(reached)
+        self.reach = max(self.reach, self.cursor)
         return emptied
 
     # ----------------------------------------------------------------------------------------------- retries and bells
@@ -99,7 +102,13 @@ class Position:
         chosen = list(self._rung)[:limit]
         for seq in chosen:
             del self._rung[seq]
+        self.reach = max([self.reach, *chosen])
         return chosen
+
+    @property
+    def remembered(self) -> int:
+        """How many are due by name."""
+        return len(self._rung)
 
     def next_due_at(self) -> float | None:
         """When something becomes due by name."""

@@ -52,7 +52,7 @@ grant execute on function outbox.put(text, text, text, text, text, bytea, text, 
 -- relay: leases, attempts, receipts. No update of payload, target or identity anywhere.
 grant select on outbox.instance, outbox.receiver, outbox.contract, outbox.tool, outbox.pause, outbox.intent, outbox.pending, outbox.doubt,
   outbox.outcome, outbox.attempt, outbox.evidence, outbox.approval, outbox.lane, outbox.member, outbox.landing to outbox_relay;
-grant update (expires_at, renewed_at, idle, bell, owner, member_id, receiver_fence) on outbox.lane to outbox_relay;
+grant update (expires_at, renewed_at, idle, bell, crowd, owner, member_id, receiver_fence) on outbox.lane to outbox_relay;
 grant update (state, step, attempt, fence, begun_at, first_sent_at, resend_until, unresolved_at, next_at, contract_id, throttled, not_sent,
   sent_key, wire_digest, cause) on outbox.pending to outbox_relay;
 grant delete on outbox.pending to outbox_relay;

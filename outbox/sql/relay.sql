@@ -61,6 +61,22 @@ select exists (select from outbox.pending q
   case when %(frontier)s then (select max(q.seq) from outbox.pending q where q.receiver_id = %(receiver_id)s and q.lane = %(lane)s
     and q.seq > %(after)s and q.seq <= %(upto)s) end as top
 
+-- name: look_ahead
+-- Operations of others than the crowd that fills a lane, past all of its rows; `upto`: how far this went, `more`: not to the end. Takes no
+-- lock: whoever begins them decides whether they may.
+with ahead as materialized (
+  select q.seq, q.next_at <= (select outbox.now()) and (q.state = 'authorized' or (q.state = 'unknown' and q.step = 'resend')) as due
+  from outbox.pending q where q.receiver_id = %(receiver_id)s and q.lane = %(lane)s and q.seq > %(after)s
+  order by q.seq limit %(rows_max)s
+), others as materialized (
+  select a.seq, i.tenant_id from ahead a cross join lateral (select n.tenant_id from outbox.intent n where n.seq = a.seq offset 0) i
+  where a.due and i.tenant_id <> all(%(crowd)s::text[]) order by a.seq limit %(found_max)s
+)
+select o.seqs, o.tenants, case when o.many then o.last else a.last end as upto, o.many or a.many as more
+from (select coalesce(array_agg(seq order by seq), '{}') as seqs, coalesce(array_agg(tenant_id order by seq), '{}') as tenants,
+  max(seq) as last, count(*) >= %(found_max)s as many from others) o
+cross join (select max(seq) as last, count(*) >= %(rows_max)s as many from ahead) a
+
 -- name: begin_range
 -- Claim and expose what is due in a range of a lane, oldest first: exposure is committed before the first byte leaves. `top` is the highest
 -- open seq that this snapshot saw (asked for at the frontier only: behind it, the way there may lead over a million dead rows).
@@ -218,7 +234,7 @@ select fence, made_unknown from outbox.take(%(receiver_id)s, %(lane)s, %(owner)s
 
 -- name: give_back_lane
 -- Give a lane back: the next holder need not wait for the lease to end.
-update outbox.lane n set owner = null, member_id = null, expires_at = '-infinity', idle = false, bell = null
+update outbox.lane n set owner = null, member_id = null, expires_at = '-infinity', idle = false, bell = null, crowd = '{}'
 where n.receiver_id = %(receiver_id)s and n.lane = %(lane)s and n.fence = %(fence)s and n.owner = %(owner)s
 returning n.lane
 
@@ -228,8 +244,8 @@ select n.receiver_id, n.lane, n.fence, n.expires_at < outbox.now() as free
 from outbox.lane n where n.receiver_id = any(%(receiver_ids)s::int[]) order by n.receiver_id, n.lane
 
 -- name: set_bell
--- Where to ring for this lane, and whether its holder has nothing to do: while it is idle, every writer rings.
-update outbox.lane n set idle = %(idle)s, bell = %(bell)s
+-- Where to ring for this lane, and when: while its holder has nothing to do, every writer rings; while a crowd fills it, everybody else.
+update outbox.lane n set idle = %(idle)s, bell = %(bell)s, crowd = %(crowd)s::text[]
 where n.receiver_id = %(receiver_id)s and n.lane = %(lane)s and n.fence = %(fence)s and n.owner = %(owner)s
 returning n.lane
 

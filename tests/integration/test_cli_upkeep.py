@@ -192,7 +192,7 @@ def test_an_expedited_operation_is_due_at_once_and_whoever_holds_the_lane_hears_
     assert begins(desk, seq) == []
     listener = desk.stage.connect("relay")
     listener.execute("listen bell")
-    desk.holder.run("set_bell", idle=False, bell="bell")
+    desk.holder.run("set_bell", idle=False, bell="bell", crowd=[])
     answer = desk.run.json("expedite", "op", *WHY)
     assert (answer["state"], answer["blocked_by"]) == ("authorized", [])
     (rung,) = listener.notifies(timeout=10, stop_after=1)

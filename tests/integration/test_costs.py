@@ -16,7 +16,7 @@ from tests.support.stage import Stage
 BATCH, BATCHES = 500, 8
 LOG_BYTES_MAX = 700
 # By time, not by operation.
-READ_NOW_AND_THEN = {"read_receivers", "read_tools", "circuits"}
+READ_NOW_AND_THEN = {"read_receivers", "read_tools", "circuits", "look_ahead"}
 
 
 def answered(attempt: Attempt) -> Outcome:

@@ -201,7 +201,7 @@ def test_a_write_under_a_lost_fence_says_so_and_applies_nothing(
         "begin": old.begin,
         "begin_these": lambda: old.run("begin_these", seqs=[seq], batch_max=1, resends=True) or None,
         "give_back": lambda: old.run("give_back_lane") or None,
-        "idle": lambda: old.run("set_bell", idle=True, bell="bell") or None,
+        "idle": lambda: old.run("set_bell", idle=True, bell="bell", crowd=[]) or None,
     }
     assert acts[write]() is None
     assert stage.everything() == before

@@ -68,7 +68,7 @@ UPDATE: dict[Role, Rights] = {
         "pending": "state step attempt fence begun_at first_sent_at resend_until unresolved_at next_at contract_id throttled"
         " not_sent sent_key wire_digest cause",
         # Not the fence: only a takeover changes it.
-        "lane": "expires_at renewed_at idle bell owner member_id receiver_fence",
+        "lane": "expires_at renewed_at idle bell crowd owner member_id receiver_fence",
         "doubt": ALL,
         "member": ALL,
         "receiver": "circuit_opened_at circuit_reason circuit_retry_at circuit_probes",

@@ -388,7 +388,7 @@ def test_whoever_ends_an_operation_wakes_the_next_of_its_key(stage: Stage, act: 
     stage.put("op-0", ordering_key="k", expires_at=soon)
     second = stage.put("op-1", ordering_key="k")
     holder = stage.holder().taken()
-    holder.run("set_bell", idle=False, bell="bell_here")
+    holder.run("set_bell", idle=False, bell="bell_here", crowd=[])
     listener = stage.connect()
     listener.execute("listen bell_here")
     acts: dict[str, LiteralString] = {
@@ -431,12 +431,35 @@ def belfry(stage: Stage) -> tuple[Stage, list[Holder], Connection]:
 
 def test_a_writer_rings_for_idle_lanes_only_and_once_for_each(belfry: tuple[Stage, list[Holder], Connection]) -> None:
     stage, holders, listener = belfry
-    holders[0].run("set_bell", idle=True, bell="bell_here")
-    holders[1].run("set_bell", idle=True, bell="bell_here")
-    holders[2].run("set_bell", idle=False, bell="bell_here")
-    holders[3].run("set_bell", idle=True, bell=None)
+    holders[0].run("set_bell", idle=True, bell="bell_here", crowd=[])
+    holders[1].run("set_bell", idle=True, bell="bell_here", crowd=[])
+    holders[2].run("set_bell", idle=False, bell="bell_here", crowd=[])
+    holders[3].run("set_bell", idle=True, bell=None, crowd=[])
     many_rows(stage.as_role("writer"), intents(40))
     assert heard(listener) == ["1/0", "1/1"]
+
+
+def test_whoever_is_not_of_the_crowd_rings_with_the_number_of_what_he_wrote(
+    belfry: tuple[Stage, list[Holder], Connection],
+) -> None:
+    """One statement rings once for a lane, however many rows it writes there."""
+    stage, holders, listener = belfry
+    for holder in holders:
+        holder.run("set_bell", idle=False, bell="bell_here", crowd=["tenant-0", "tenant-1"])
+    many_rows(stage.as_role("writer"), intents(40))
+    assert heard(listener) == [], "of the crowd"
+    seq = stage.put("one", tenant="small")
+    lane = stage.value("select lane from outbox.pending where seq = %s", seq)
+    assert heard(listener) == [f"1/{lane}/{seq}"]
+    stage.rows("update outbox.lane set crowd = '{}' where lane <> 0")
+    stage.rows(
+        """
+        insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)
+        select 'small', 'op-' || n, 'stock.set', 'svc', '{}',
+          outbox.intent_digest('small', 'op-' || n, 'stock.set', null, null, '{}') from generate_series(1, 100) n
+        """
+    )
+    assert heard(listener) == ["1/0"], "the holder looks for all of them; the other lanes have no crowd"
 
 
 def test_a_bell_is_heard_when_the_intent_is_committed_and_never_when_it_is_not(
@@ -444,7 +467,7 @@ def test_a_bell_is_heard_when_the_intent_is_committed_and_never_when_it_is_not(
 ) -> None:
     stage, holders, listener = belfry
     for holder in holders:
-        holder.run("set_bell", idle=True, bell="bell_here")
+        holder.run("set_bell", idle=True, bell="bell_here", crowd=[])
     writer = stage.session("writer")
     writer.execute("begin")
     many_rows(writer, intents())
@@ -463,7 +486,7 @@ def test_a_receiver_without_a_bell_is_never_rung_so_its_writers_can_commit_in_tw
     """PREPARE TRANSACTION fails after NOTIFY: it would fail whenever the lane happens to be idle."""
     stage, holders, listener = belfry
     for holder in holders:
-        holder.run("set_bell", idle=True, bell="bell_here")
+        holder.run("set_bell", idle=True, bell="bell_here", crowd=[])
     stage.as_role("operator").execute("update outbox.receiver set doorbell = false")
     writer = stage.session("writer")
     writer.execute("begin")
@@ -492,7 +515,7 @@ def test_whoever_makes_a_row_due_rings_with_its_number(stage: Stage, act: str) -
     if act in {"settle", "allow_resend"}:
         assert holder.begin()
         assert holder.record_unknown(1, 1)
-    holder.run("set_bell", idle=False, bell="bell_here")
+    holder.run("set_bell", idle=False, bell="bell_here", crowd=[])
     listener = stage.connect()
     listener.execute("listen bell_here")
     stage.rows(RUNG[act])
@@ -503,7 +526,7 @@ def test_whoever_makes_a_row_due_rings_with_its_number(stage: Stage, act: str) -
 def test_a_takeover_silences_the_bell_of_the_one_before(belfry: tuple[Stage, list[Holder], Connection]) -> None:
     stage, holders, listener = belfry
     for holder in holders:
-        holder.run("set_bell", idle=True, bell="bell_here")
+        holder.run("set_bell", idle=True, bell="bell_here", crowd=[])
         holder.give_back()
         stage.holder(holder.lane).taken()
     many_rows(stage.as_role("writer"), intents())

@@ -257,7 +257,7 @@ begin
   perform outbox.keep_feed_order();
   perform setval('outbox.must_be_seen', 0); -- of another life: a restored cluster may count from before it
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
-    expires_at = '-infinity', idle = false, bell = null;
+    expires_at = '-infinity', idle = false, bell = null, crowd = '{}';
   return true;
 end $$;
 CREATE FUNCTION outbox.expedite(p_tenant_id text, p_operation_id text, p_by text, p_reason text) RETURNS void
@@ -614,13 +614,15 @@ begin
     left join outbox.tool t on t.name = n.tool
     left join outbox.tombstone s on s.tenant_id = n.tenant_id and s.operation_id = n.operation_id
     where s.operation_id is null or outbox.refuse_purged(n.tenant_id, n.operation_id);
-  -- Nobody is idle while there is work: the short question first.
-  if exists (select from outbox.lane l where l.idle and l.bell is not null) then
-    perform pg_notify(l.bell, l.receiver_id || '/' || l.lane)
-      from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
-      where l.idle and l.bell is not null and exists (select from inserted n join outbox.tool t on t.name = n.tool
-        where t.receiver_id = l.receiver_id
-          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes));
+  -- Nobody is idle while there is work, and few lanes have a crowd: the short question first.
+  if exists (select from outbox.lane l where l.bell is not null and (l.idle or l.crowd <> '{}')) then
+    perform pg_notify(w.bell, w.receiver_id || '/' || w.lane || case when w.idle or w.several then '' else '/' || w.seq end)
+      from (select l.bell, l.receiver_id, l.lane, l.idle, count(*) > 1 as several, min(n.seq) as seq
+        from inserted n join outbox.tool t on t.name = n.tool join outbox.receiver r on r.receiver_id = t.receiver_id and r.doorbell
+        join outbox.lane l on l.receiver_id = t.receiver_id
+          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes)
+        where l.bell is not null and (l.idle or (l.crowd <> '{}' and n.tenant_id <> all(l.crowd)))
+        group by l.receiver_id, l.lane) w;
   end if;
   return null;
 end $$;
@@ -1275,7 +1277,7 @@ begin
     return;
   end if;
   update outbox.lane l set owner = p_owner, member_id = p_member_id, fence = l.fence + 1, expires_at = outbox.now() + p_ttl,
-      renewed_at = outbox.now(), idle = false, bell = null
+      renewed_at = outbox.now(), idle = false, bell = null, crowd = '{}'
     where l.receiver_id = p_receiver_id and l.lane = p_lane and l.expires_at < outbox.now()
     returning l.fence into fence;
   if not found then
@@ -1600,7 +1602,8 @@ CREATE TABLE outbox.lane (
     expires_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     renewed_at timestamp with time zone,
     idle boolean DEFAULT false NOT NULL,
-    bell text
+    bell text,
+    crowd text[] DEFAULT '{}'::text[] NOT NULL
 )
 WITH (fillfactor='50');
 CREATE TABLE outbox.member (
@@ -2178,6 +2181,7 @@ GRANT UPDATE(expires_at) ON TABLE outbox.lane TO outbox_relay;
 GRANT UPDATE(renewed_at) ON TABLE outbox.lane TO outbox_relay;
 GRANT UPDATE(idle) ON TABLE outbox.lane TO outbox_relay;
 GRANT UPDATE(bell) ON TABLE outbox.lane TO outbox_relay;
+GRANT UPDATE(crowd) ON TABLE outbox.lane TO outbox_relay;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE outbox.member TO outbox_relay;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE outbox.member TO outbox_reconciler;
 GRANT SELECT ON TABLE outbox.member TO outbox_approver;

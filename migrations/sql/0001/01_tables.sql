@@ -370,6 +370,7 @@ create table outbox.lane (
   renewed_at timestamptz,
   idle boolean not null default false,
   bell text,
+  crowd text[] not null default '{}', -- tenants whose operations fill it
   primary key (receiver_id, lane),
   unique (receiver_id, lane, fence)
 ) with (fillfactor = 50);

@@ -52,13 +52,15 @@ begin
     left join outbox.tool t on t.name = n.tool
     left join outbox.tombstone s on s.tenant_id = n.tenant_id and s.operation_id = n.operation_id
     where s.operation_id is null or outbox.refuse_purged(n.tenant_id, n.operation_id);
-  -- Nobody is idle while there is work: the short question first.
-  if exists (select from outbox.lane l where l.idle and l.bell is not null) then
-    perform pg_notify(l.bell, l.receiver_id || '/' || l.lane)
-      from outbox.lane l join outbox.receiver r on r.receiver_id = l.receiver_id and r.doorbell
-      where l.idle and l.bell is not null and exists (select from inserted n join outbox.tool t on t.name = n.tool
-        where t.receiver_id = l.receiver_id
-          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes));
+  -- Nobody is idle while there is work, and few lanes have a crowd: the short question first.
+  if exists (select from outbox.lane l where l.bell is not null and (l.idle or l.crowd <> '{}')) then
+    perform pg_notify(w.bell, w.receiver_id || '/' || w.lane || case when w.idle or w.several then '' else '/' || w.seq end)
+      from (select l.bell, l.receiver_id, l.lane, l.idle, count(*) > 1 as several, min(n.seq) as seq
+        from inserted n join outbox.tool t on t.name = n.tool join outbox.receiver r on r.receiver_id = t.receiver_id and r.doorbell
+        join outbox.lane l on l.receiver_id = t.receiver_id
+          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes)
+        where l.bell is not null and (l.idle or (l.crowd <> '{}' and n.tenant_id <> all(l.crowd)))
+        group by l.receiver_id, l.lane) w;
   end if;
   return null;
 end $$;

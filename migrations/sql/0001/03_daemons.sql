@@ -61,7 +61,7 @@ begin
     return;
   end if;
   update outbox.lane l set owner = p_owner, member_id = p_member_id, fence = l.fence + 1, expires_at = outbox.now() + p_ttl,
-      renewed_at = outbox.now(), idle = false, bell = null
+      renewed_at = outbox.now(), idle = false, bell = null, crowd = '{}'
     where l.receiver_id = p_receiver_id and l.lane = p_lane and l.expires_at < outbox.now()
     returning l.fence into fence;
   if not found then
@@ -138,7 +138,7 @@ begin
   perform outbox.keep_feed_order();
   perform setval('outbox.must_be_seen', 0); -- of another life: a restored cluster may count from before it
   update outbox.lane l set fence = outbox.fence_of(life.era + 1, (l.fence & 1099511627775) + 1), owner = null, member_id = null,
-    expires_at = '-infinity', idle = false, bell = null;
+    expires_at = '-infinity', idle = false, bell = null, crowd = '{}';
   return true;
 end $$;
 
