@@ -44,7 +44,9 @@ async def test_a_full_batch_costs_two_statements(database: Database) -> None:
             for _ in range(3):
                 assert await lane.claims.step() > 0
                 await lane.settle()
-        ran = [statement for statement in running.store.ran if statement not in {"set_bell", "read_contract", "look_ahead"}]
+        ran = [
+            statement for statement in running.store.ran if statement not in {"set_bell", "read_contract", "look_ahead"}
+        ]
         begun = running.counted("begun")
         assert set(ran) == {"begin_range", "end_operations"}
         assert begun / ran.count("begin_range") >= 60, "claims ahead as far as the deadline allows"
