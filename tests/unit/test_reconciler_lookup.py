@@ -166,6 +166,50 @@ async def test_a_look_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch
     assert "no answer within" in observation.note
 
 
+async def test_a_look_that_goes_on_after_its_cancellation_is_cancelled_again_and_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A receiver of a third party that swallows cancellations delays its own operation, and that not for long."""
+    monkeypatch.setattr(lookup, "CUT_OFF_SECONDS", 0.0)
+    monkeypatch.setattr(lookup, "CANCEL_SECONDS_MAX", 0.25)
+    cancellations, let_go = 0, asyncio.Event()
+
+    async def swallow() -> None:
+        nonlocal cancellations
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                cancellations += 1
+
+    readers = await readers_of(Scripted(swallow))
+    async with asyncio.timeout(5):
+        observation = await readers.ask("thing", question(deadline_seconds=0.01))
+    assert "no answer within" in observation.note
+    assert cancellations > 1
+    let_go.set()
+
+
+async def test_whoever_is_cancelled_during_a_look_ends_the_look_first() -> None:
+    ended, waiting = False, asyncio.Event()
+
+    async def look() -> None:
+        nonlocal ended
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended = True
+
+    readers = await readers_of(Scripted(look))
+    asking = asyncio.create_task(readers.ask("thing", question()))
+    await waiting.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert ended
+
+
 async def test_a_receiver_that_does_not_answer_is_left_alone_and_another_is_not() -> None:
     now = 0.0
     dead, alive = Scripted(fail(OSError())), Scripted(lambda: Observation(verdict=Verdict.NOT_FOUND))
