@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg import sql as composing
 from psycopg.conninfo import make_conninfo
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import AsyncRowFactory, class_row, dict_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from outbox import sql
@@ -122,17 +122,23 @@ class Store:
         """Close every connection."""
         await self._pool.close(timeout=2)
 
+    async def fetch(self, statement: str, rows: AsyncRowFactory[Row], /, **parameters: Any) -> list[Row]:
+        """Run a named statement; its rows are made by `rows`."""
+        async with self._cursor() as connection, connection.cursor(row_factory=rows) as cursor:
+            await cursor.execute(self._statements[statement], literals(parameters))
+            return await cursor.fetchall() if cursor.description else []
+
     async def rows(self, statement: str, row: type[Row], /, **parameters: Any) -> list[Row]:
         """Run a named statement; each row becomes a `row`."""
-        async with self._cursor() as connection, connection.cursor(row_factory=class_row(row)) as cursor:
-            await cursor.execute(self._statements[statement], literals(parameters))
-            return await cursor.fetchall()
+        return await self.fetch(statement, class_row(row), **parameters)
 
     async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
         """Run a named statement; each row becomes a dictionary."""
-        async with self._cursor() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(self._statements[statement], literals(parameters))
-            return await cursor.fetchall() if cursor.description else []
+        return await self.fetch(statement, dict_row, **parameters)
+
+    async def tuples(self, statement: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a named statement; each row becomes a tuple, in the order of its columns."""
+        return await self.fetch(statement, tuple_row, **parameters)
 
     async def value(self, statement: str, /, **parameters: Any) -> Any:
         """Run a named statement; the first column of its first row, or None."""

@@ -2,7 +2,7 @@
 
 import math
 from datetime import datetime
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from outbox.contract import Wiring
 from outbox.decide.attempt import Transition
@@ -18,11 +18,19 @@ class Begun(NamedTuple):
     """
     A row as the begin statement returned it. `sent_at` is when that statement was sent, in `boottime()`.
 
-    A tuple and not a dataclass, as all that is made once per attempt: it takes a tenth of the time to make.
+    A tuple and not a dataclass, as all that is made once per attempt: it takes a tenth of the time to make. Its fields
+    stand in the order of the statement's columns.
     """
 
     seq: int
     attempt: int
+    first_sent_at: datetime
+    contract_id: int
+    sent_key: str | None
+    wire_digest: bytes | None
+    throttled: int
+    not_sent: int
+    ordered: bool
     tenant_id: str
     operation_id: str
     tool: str
@@ -32,27 +40,20 @@ class Begun(NamedTuple):
     body: bytes | None
     expected_version: str | None
     digest: bytes
-    approved_digest: bytes | None
     traceparent: str | None
-    contract_id: int
     contract_in_force: int
-    sent_key: str | None
-    wire_digest: bytes | None
-    first_sent_at: datetime
-    throttled: int
-    not_sent: int
-    ordered: bool
     first_exposure: bool
     in_doubt: bool
     earlier_settled: bool
+    approved_digest: bytes | None
     permission_left_seconds: float
     window_left_seconds: float | None
     sent_at: float
 
     @classmethod
-    def of(cls, row: dict[str, Any], sent_at: float) -> Self:
-        """Read a row; what stands in it beside these columns is not the operation's."""
-        return cls._make([*map(row.__getitem__, cls._fields[:-1]), sent_at])
+    def of(cls, row: tuple[Any, ...], sent_at: float) -> Self:
+        """Read a row; what stands in it behind these columns is not the operation's."""
+        return cls._make((*row[:_COLUMNS], sent_at))
 
     def __repr__(self) -> str:
         return f"Begun(seq={self.seq}, attempt={self.attempt}, tool={self.tool!r})"  # never what it is made of
@@ -81,6 +82,31 @@ class Begun(NamedTuple):
             content_type=self.content_type,
             body=self.body,
         )
+
+
+_COLUMNS: Final = len(Begun._fields) - 1
+
+
+class Claimed(NamedTuple):
+    """
+    What a statement began.
+
+    Transactions below `xmin` had ended by then; `top` is the highest open row that it saw, where that was asked for.
+    """
+
+    begun: list[Begun]
+    xmin: int
+    top: int | None
+
+    @property
+    def seqs(self) -> list[int]:
+        """Their numbers, in order."""
+        return [row.seq for row in self.begun]
+
+    @property
+    def tenants(self) -> list[str]:
+        """Their tenants, in the same order."""
+        return [row.tenant_id for row in self.begun]
 
 
 class Finished(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from outbox import crashpoints
 from outbox.errors import DatabaseUnavailable
 from outbox.lease import boottime
-from relay.begun import Begun
+from relay.begun import Begun, Claimed
 from relay.bell import Bell, RungHost
 from relay.breaker import Breaker
 from relay.crowd import FOUND_MAX, PATIENCE, ROWS_MAX, Crowd
@@ -158,40 +158,42 @@ class Claims:
     async def _begin_due(self) -> int:
         room = self._room(past_crowd=True)
         seqs = self.position.due(boottime(), room) if room else []
-        rows = await self._begin("begin_these", len(seqs), seqs=seqs) if seqs else []
-        self._crowd.passed([row["tenant_id"] for row in rows], boottime())
-        return len(_seqs(rows))
+        if not seqs or (claimed := await self._begin("begin_these", len(seqs), seqs=seqs)) is None:
+            return 0
+        self._crowd.passed(claimed.tenants, boottime())
+        return len(claimed.begun)
 
     async def _begin_behind(self) -> int:
         started = boottime()
         room, where = self._room(), self.position.behind(started)
         if not room or where is None:
             return 0
-        rows = await self._begin_range(where, room, frontier=False, hopeful=False)
-        begun = _seqs(rows)
-        if rows and self.position.looked(begun, room, boottime() - started):
+        claimed = await self._begin_range(where, room, frontier=False, hopeful=False)
+        if claimed is None:
+            return 0
+        if self.position.looked(claimed.seqs, room, boottime() - started):
             bounds = await self._shared.store.dicts(
                 "lane_bounds", **self._holding.parameters, floor=self.position.floor
             )
             self.position.bounds_seen(**bounds[0], now=boottime())
             self.position.rested(boottime())
-        return len(begun)
+        return len(claimed.begun)
 
     async def _begin_frontier(self) -> int:
         room = self._room()
         if not room or boottime() < self.rhythm.next_look_at:
             return 0
         where = self.position.frontier()
-        rows = await self._begin_range(where, room, frontier=True, hopeful=self.rhythm.hopeful)
-        begun = _seqs(rows)
-        if rows:
-            emptied = self.position.advanced(begun, room, rows[0]["top"])
-            if emptied:
-                self._crowd.dissolved()
-            else:
-                self._crowd.began([row["tenant_id"] for row in rows], boottime())
-            self.rhythm.looked(boottime(), emptied=emptied, found=len(begun), xmin=rows[0]["xmin"])
-        return len(begun)
+        claimed = await self._begin_range(where, room, frontier=True, hopeful=self.rhythm.hopeful)
+        if claimed is None:
+            return 0
+        emptied = self.position.advanced(claimed.seqs, room, claimed.top)
+        if emptied:
+            self._crowd.dissolved()
+        else:
+            self._crowd.began(claimed.tenants, boottime())
+        self.rhythm.looked(boottime(), emptied=emptied, found=len(claimed.begun), xmin=claimed.xmin)
+        return len(claimed.begun)
 
     async def _look_ahead(self) -> None:
         """Find operations of others past the crowd, if they could begin: they are due by name from then on."""
@@ -213,21 +215,21 @@ class Claims:
         now = boottime()
         self._crowd.looked(seen["tenants"], seen["upto"], now - started, now, more=seen["more"])
 
-    async def _begin_range(self, where: Range, limit: int, *, frontier: bool, hopeful: bool) -> list[dict[str, Any]]:
+    async def _begin_range(self, where: Range, limit: int, *, frontier: bool, hopeful: bool) -> Claimed | None:
         """Begin what is due in a range. Without hope, look first: a begin costs a commit, also if it finds nothing."""
         given = {"after": where.after, "upto": where.upto, "frontier": frontier}
         if not hopeful:
             (seen,) = await self._shared.store.dicts("peek", **self._holding.parameters, **given)
             if not seen["due"]:
-                return [{"seq": None, **seen}]
+                return Claimed([], seen["xmin"], seen["top"])
         return await self._begin("begin_range", limit, **given)
 
-    async def _begin(self, statement: str, limit: int, **parameters: Any) -> list[dict[str, Any]]:
-        """Run a begin statement. No rows: the lease is lost. One row without a seq: there was nothing."""
+    async def _begin(self, statement: str, limit: int, **parameters: Any) -> Claimed | None:
+        """Run a begin statement. No rows: the lease is lost, None. One row without a seq: there was nothing."""
         crashpoints.reach("before_begin")
         sent_at = boottime()
         try:
-            rows = await self._shared.store.dicts(
+            rows = await self._shared.store.tuples(
                 statement,
                 **self._holding.parameters,
                 receiver=self._holding.receiver,
@@ -241,8 +243,8 @@ class Claims:
             raise
         if not rows:
             self._host.lose("a begin was refused by the fence")
-            return []
-        begun = [Begun.of(row, sent_at) for row in rows if row["seq"] is not None]
+            return None
+        begun = [Begun.of(row, sent_at) for row in rows if row[0] is not None]
         if begun:
             crashpoints.reach("after_begin")
             if self.probing:
@@ -250,7 +252,7 @@ class Claims:
                 self._shared.meters.count("probes", receiver=self._holding.receiver)
             self._shared.meters.count("begun", len(begun), receiver=self._holding.receiver)
             await self._host.take_on(begun)
-        return rows
+        return Claimed(begun, *rows[0][-2:])
 
     # ------------------------------------------------------------------------------------------------------- sweeping
 
@@ -277,7 +279,3 @@ class Claims:
         if done < self._suspect_until:
             every = min(every, _SUSPECT_EVERY_SECONDS)
         self._next_sweep_at = done + max(every, _SWEEP_PART * (done - now))
-
-
-def _seqs(rows: list[dict[str, Any]]) -> list[int]:
-    return [row["seq"] for row in rows if row["seq"] is not None]

@@ -62,9 +62,9 @@ class Crowd:
         if self.tenants and not self.tenants.issuperset(present):
             self._others_until = now + _OTHERS_SECONDS
 
-    def passed(self, tenants: Sequence[str | None], now: float) -> None:
-        """Operations of these began by name. None: of nobody."""
-        if self.tenants and any(tenant is not None and tenant not in self.tenants for tenant in tenants):
+    def passed(self, tenants: Sequence[str], now: float) -> None:
+        """Operations of these began by name."""
+        if self.tenants and not self.tenants.issuperset(tenants):
             self._others_until = now + _OTHERS_SECONDS
 
     def dissolved(self) -> None:

@@ -107,7 +107,8 @@ with {{held_lane}}, x as materialized (
   where {{may_begin}}
   order by q.seq limit %(batch_max)s
 ), {{expose}}
-select begun.* from l left join begun on true order by begun.seq
+select begun.*, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin, null::bigint as top
+from l left join begun on true order by begun.seq
 
 -- name: end_operations
 -- Attempts that settle their operation: pending row out, outcome in, in one statement. rejected only where no earlier attempt is unresolved

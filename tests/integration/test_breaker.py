@@ -49,14 +49,14 @@ async def test_an_answer_is_not_lost_while_an_earlier_one_of_its_operation_is_re
             await running.take_lanes()
             lane = running.lane
             again, lost = asyncio.Event(), asyncio.Event()
-            dicts = running.store.dicts
+            fetch = running.store.fetch
 
-            async def slow(name: str, /, **parameters: Any) -> Any:
+            async def slow(name: str, rows: Any, /, **parameters: Any) -> Any:
                 if name == statement and lost.is_set():
                     await again.wait()
-                return await dicts(name, **parameters)
+                return await fetch(name, rows, **parameters)
 
-            running.store.dicts = slow  # type: ignore[method-assign]
+            running.store.fetch = slow  # type: ignore[method-assign]
             running.store.loses[statement] = 1
             running.store.when_lost = lost.set
             await lane.claims.step()

@@ -20,14 +20,14 @@ from tests.support.stage import Stage
 
 def close_before_the_answer(running: Running, statement: str) -> Callable[..., Any]:
     """Close every lane when a statement has been committed, and before anybody has heard of it."""
-    ask = running.store.dicts
+    ask = running.store.fetch
 
-    async def asked(name: str, /, **parameters: Any) -> list[dict[str, Any]]:
-        rows = await ask(name, **parameters)
+    async def asked(name: str, rows: Any, /, **parameters: Any) -> list[Any]:
+        found = await ask(name, rows, **parameters)
         if name == statement:
             for lane in running.relay.lanes:
                 lane.close()
-        return rows
+        return found
 
     return asked
 
@@ -40,7 +40,7 @@ async def test_attempts_whose_begin_was_on_its_way_when_the_lane_was_closed_are_
     with Stage(database) as stage:
         put_many(stage, 3)
         async with relay_on(database) as running:
-            monkeypatch.setattr(running.store, "dicts", close_before_the_answer(running, "begin_range"))
+            monkeypatch.setattr(running.store, "fetch", close_before_the_answer(running, "begin_range"))
 
             async def begun() -> bool:
                 return running.counted("begun") > 0
@@ -60,19 +60,19 @@ async def test_attempts_whose_begin_was_on_its_way_when_all_was_broken_off_are_n
     with Stage(database) as stage:
         put_many(stage, 3)
         async with relay_on(database, receiver) as running:
-            ask = running.store.dicts
+            ask = running.store.fetch
 
-            async def asked(name: str, /, **parameters: Any) -> list[dict[str, Any]]:
-                rows = await ask(name, **parameters)
-                if name == "begin_range" and any(row["seq"] for row in rows):
+            async def asked(name: str, rows: Any, /, **parameters: Any) -> list[Any]:
+                found = await ask(name, rows, **parameters)
+                if name == "begin_range" and any(seq for seq, *_ in found):
                     running.stopping.ask("first")
                     running.stopping.ask("second")
                     for lane in running.relay.lanes:
                         lane.close()
                         lane.flight.break_off()
-                return rows
+                return found
 
-            monkeypatch.setattr(running.store, "dicts", asked)
+            monkeypatch.setattr(running.store, "fetch", asked)
             async with running.running() as task:
                 assert await task, "everything is recorded"
         assert receiver.attempts == []

@@ -138,15 +138,15 @@ async def test_a_connection_that_is_dead_when_a_statement_needs_it_costs_nothing
     put_many(stage, 30)
     killed = Counter[str]()
     async with relay_on(stage.database, receiver, bell=True, **SOON) as running:
-        real = running.store.dicts
+        real = running.store.fetch
 
-        async def dicts(name: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        async def fetch(name: str, rows: Any, /, **parameters: Any) -> list[Any]:
             if name == statement and killed[name] < 2:
                 killed[name] += 1
                 stage.rows("select pg_terminate_backend(pid) from pg_stat_activity where " + OURS)
-            return await real(name, **parameters)
+            return await real(name, rows, **parameters)
 
-        monkeypatch.setattr(running.store, "dicts", dicts)
+        monkeypatch.setattr(running.store, "fetch", fetch)
         async with running.running():
             await eventually_async(lambda: stage.value("select count(*) from outbox.outcome") == 30)
             await eventually_async(lambda: killed[statement] == 2)

@@ -12,6 +12,7 @@ from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus
 
 from outbox import sql
+from relay.begun import Begun
 from tests.support.postgres import Cluster, Database, Role
 from tests.support.stage import RELAY, Connection, Holder, Stage
 
@@ -176,6 +177,16 @@ def test_claiming_by_name_reads_the_named(holder: Holder) -> None:
     assert len(begun) == BATCH
 
 
+def test_looking_past_a_crowd_reads_each_of_its_rows_once_and_no_more_than_asked_for(holder: Holder) -> None:
+    given = {"after": ROWS // 5, "rows_max": BATCH, "found_max": 10}
+    (past,) = assert_reads_at_most(holder.connection, BATCH, lambda: holder.run("look_ahead", **given, crowd=["acme"]))
+    assert past == {"seqs": [], "tenants": [], "upto": ROWS // 5 + BATCH, "more": True}
+    (found,) = assert_reads_at_most(holder.connection, BATCH, lambda: holder.run("look_ahead", **given, crowd=["x"]))
+    assert (found["tenants"], found["upto"], found["more"]) == (["acme"] * 10, found["seqs"][-1], True)
+    (rest,) = holder.run("look_ahead", **given | {"after": ROWS - 5}, crowd=["acme"])
+    assert (rest["upto"], rest["more"]) == (ROWS, False)
+
+
 def test_recording_reads_the_named(holder: Holder) -> None:
     begun = holder.begin(after=ROWS // 5, batch_max=3 * 20) or []
     attempts = [(row["seq"], row["attempt"]) for row in begun]
@@ -330,3 +341,15 @@ def count_updates(stage: Stage) -> dict[str, Any]:
         "select n_tup_upd as updated, n_tup_hot_upd as hot from pg_stat_user_tables where relname = 'pending'"
     )
     return row
+
+
+@pytest.mark.parametrize("statement", ["begin_range", "begin_these"])
+def test_what_a_begin_answers_stands_in_the_order_in_which_a_relay_reads_it(stage: Stage, statement: str) -> None:
+    """It reads by position: a column that moved would be another one's value."""
+    stage.register()
+    holder = stage.holder().taken()
+    given = {"batch_max": 1, "resends": True, "seqs": [1], "after": 0, "upto": 1, "frontier": True}
+    wanted = re.findall(r"%\((\w+)\)s", RELAY[statement])
+    mine = {"receiver_id": 1, "receiver": "warehouse", "lane": 0, "fence": holder.fence, "owner": holder.owner}
+    cursor = holder.connection.execute(RELAY[statement], {name: (mine | given)[name] for name in wanted})
+    assert [column.name for column in cursor.description or ()] == [*Begun._fields[:-1], "xmin", "top"]

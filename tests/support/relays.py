@@ -64,18 +64,18 @@ class CountingStore(Store):
         self.refuses: Counter[str] = Counter()
         """So many times a statement does not even reach the database."""
 
-    async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
+    async def fetch(self, statement: str, rows: Any, /, **parameters: Any) -> list[Any]:
         self.ran.append(statement)
         self.asked.append((statement, parameters))
         if self.refuses[statement]:
             self.refuses[statement] -= 1
             raise DatabaseUnavailable("no connection")
-        rows = await super().dicts(statement, **parameters)
+        found = await super().fetch(statement, rows, **parameters)
         if self.loses[statement]:
             self.loses[statement] -= 1
             self.when_lost()
             raise DatabaseUnavailable("the connection broke after the commit")
-        return rows
+        return found
 
 
 @dataclass(slots=True)
