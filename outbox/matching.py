@@ -16,7 +16,6 @@ from outbox.outcome import EXTERNAL_ID_BYTES_MAX, Answer
 MISSING: Final = object()
 
 
-
 @dataclass(frozen=True)
 class Seen:
     """One answer as it was read: the status, every header, and the body as far as it came."""

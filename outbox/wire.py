@@ -31,6 +31,7 @@ __all__ = [
     "build_read",
     "build_verify",
     "digest_of",
+    "request_of",
     "wire_digest",
 ]
 
@@ -154,17 +155,23 @@ def wire_digest(request: WireRequest, sent_key: str) -> bytes:
     return hashlib.sha256(encode_fields(*fixed, request.body, *named)).digest()
 
 
-def digest_of(wiring: Wiring, operation: Payload, built: Callable[[], WireRequest] | None = None) -> bytes | None:
+def digest_of(wiring: Wiring, operation: Payload, request: WireRequest | None = None) -> bytes | None:
     """
     The digest of what would be sent, whichever the transport; None where only the transport knows what that is.
 
-    `built`: gives the request where somebody has built it already. Raises Unsendable.
+    `request`: what `request_of` gave. Raises Unsendable.
     """
     if wiring.receiver.transport == "postgres":
         return Message.of(wiring.tool, operation).digest
-    if wiring.request is None:
+    request = request or request_of(wiring, operation)
+    return None if request is None else wire_digest(request, operation.sent_key)
+
+
+def request_of(wiring: Wiring, operation: Payload) -> WireRequest | None:
+    """The request that asks for the effect; None where it is asked for in another way. Raises Unsendable."""
+    if wiring.request is None or wiring.receiver.transport == "postgres":
         return None
-    return wire_digest(build(wiring, operation) if built is None else built(), operation.sent_key)
+    return build(wiring, operation)
 
 
 # ---------------------------------------------------------------------------------------------------------- the target

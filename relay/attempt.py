@@ -23,6 +23,7 @@ from outbox.observe import emit
 from outbox.outcome import Ambiguous, Answer, NotSent, Outcome
 from outbox.receivers import Attempt, Receiver, TooLate
 from outbox.states import Cause
+from outbox.wire import WireRequest
 from relay.begun import Begun, Bound, Finished
 from relay.gate import LaneGate
 from relay.judge import Refusal, judge, key_of
@@ -56,11 +57,11 @@ async def attempt(bound: Bound, scene: Scene) -> Finished:
         if bound.in_force.receiver.way != scene.way:
             # Its account or host is another one by now, or is one that this relay has not heard of yet.
             return followed(bound, NotSent(reason="the receiver was configured anew meanwhile"), scene.jitter())
-        request = _request(bound, scene, gate, key)
-        judged = judge(bound, request)
+        judged = judge(bound, key)
         if isinstance(judged, Refusal):
             return _refused(bound, judged)
-        digest = judged
+        digest = judged.digest
+        request = _request(bound, scene, gate, key, judged.request)
         outcome = await _deliver(request, scene.receiver, gate, terms.deadline_at)
         crashpoints.reach("after_answer")
     except Exception as error:  # noqa: BLE001 - the one edge: what nobody foresaw is ambiguous, and never a failure
@@ -69,7 +70,7 @@ async def attempt(bound: Bound, scene: Scene) -> Finished:
     return followed(bound, outcome, scene.jitter(), sent_key=key, wire_digest=digest)
 
 
-def _request(bound: Bound, scene: Scene, gate: LaneGate, key: str) -> Attempt:
+def _request(bound: Bound, scene: Scene, gate: LaneGate, key: str, request: WireRequest | None) -> Attempt:
     begun = bound.begun
     return Attempt(
         seq=begun.seq,
@@ -90,6 +91,7 @@ def _request(bound: Bound, scene: Scene, gate: LaneGate, key: str) -> Attempt:
         fence_token=scene.fence_token,
         traceparent=begun.traceparent,
         first_sent_at=begun.first_sent_at,
+        request=request,
     )
 
 

@@ -10,9 +10,9 @@ Transports are imported when they are asked for. Third parties add theirs under 
 `outbox.receivers`, as a factory with the signature of `Factory`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from outbox.contract import Wiring
 from outbox.evidence import Observation
@@ -54,8 +54,7 @@ class Gate(Protocol):
         """The last byte is with the kernel, or no byte will follow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One try at causing the effect of one operation, whose exposure has been committed."""
 
     seq: int
@@ -71,8 +70,8 @@ class Attempt:
     # Counted from the begin of the attempt: what is left of it when `deliver` is called.
     deadline_seconds: float
     # Canonical JSON text; or None, and then there is a body with its content type.
-    arguments: str | None = field(default=None, repr=False)
-    body: bytes | None = field(default=None, repr=False)
+    arguments: str | None = None
+    body: bytes | None = None
     content_type: str | None = None
     # An earlier attempt of this operation is unresolved: most answers then speak of this attempt only.
     resend: bool = False
@@ -80,19 +79,23 @@ class Attempt:
     fence_token: str | None = None
     traceparent: str | None = None
     first_sent_at: datetime | None = None
-    _built: "list[WireRequest]" = field(default_factory=list, init=False, repr=False, compare=False)
+    # The HTTP request of this attempt, where it has been built already: what was judged is what is sent.
+    request: "WireRequest | None" = None
+
+    def __repr__(self) -> str:
+        return f"Attempt(seq={self.seq}, attempt={self.attempt}, tool={self.tool!r})"  # never what it asks for
 
     def wire_request(self) -> "WireRequest":
         """
-        The HTTP request of this attempt. Built once: what was judged is what is sent.
+        The HTTP request of this attempt.
 
         Raises `wire.Unsendable`, also where the tool says no request.
         """
-        if not self._built:
-            from outbox.wire import build  # whoever only reads never loads what builds a request that acts
+        if self.request is not None:
+            return self.request
+        from outbox.wire import build  # whoever only reads never loads what builds a request that acts
 
-            self._built.append(build(self.wiring, self))
-        return self._built[0]
+        return build(self.wiring, self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ receiver under test. What a receiver cannot do (deduplicate, be asked) its bench
 """
 
 import asyncio
-import dataclasses
 import unittest
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -139,7 +138,7 @@ class ReceiverConformance:
         """No answer within the deadline; no further wait."""
         async with self.bench() as bench:
             await bench.hang_next()
-            made = dataclasses.replace(bench.attempt(KEY, Gate()), deadline_seconds=1.0)
+            made = bench.attempt(KEY, Gate())._replace(deadline_seconds=1.0)
             try:
                 async with asyncio.timeout(SILENCE_SECONDS_MAX):
                     outcome = await bench.receiver.deliver(made)
@@ -175,7 +174,7 @@ class ReceiverConformance:
                 raise unittest.SkipTest("this receiver does not honour keys")
             await bench.lose_next_answer()
             await bench.receiver.deliver(bench.attempt(KEY, Gate()))
-            again = dataclasses.replace(bench.attempt(KEY, Gate()), attempt=2, resend=True)
+            again = bench.attempt(KEY, Gate())._replace(attempt=2, resend=True)
             outcome = await bench.receiver.deliver(again)
             _expect(isinstance(outcome, Receipt), "the resend is answered with the receipt", outcome)
             _expect(await bench.effects(KEY) == 1, "there is one effect")

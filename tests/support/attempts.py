@@ -81,7 +81,7 @@ def attempt(config: ReceiverConfig, tool_config: ToolConfig | None = None, **cha
         deadline_seconds=10.0,
         arguments='{"available":3}',
     )
-    return dataclasses.replace(made, **changes)
+    return made._replace(**changes)
 
 
 def question(config: ReceiverConfig, tool_config: ToolConfig | None = None, **changes: Any) -> Question:
