@@ -153,8 +153,9 @@ class Chores:
             (part,) = await self._store.dicts(
                 "find_unplaced", after=self._placed_upto, limit=READ_BATCH_MAX, young_seconds=YOUNG_SECONDS
             )
-            self._placed_upto = part["passed"]
-            if part["found"] or part["seen"] < READ_BATCH_MAX:
+            floor, self._placed_upto = self._placed_upto, part["passed"]
+            # What cannot be passed yet, since it is young, would be read in each round again.
+            if part["found"] or part["seen"] < READ_BATCH_MAX or part["passed"] == floor:
                 break
         else:
             return 0

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from psycopg.errors import UniqueViolation
 
 from outbox.registry import Registry
+from reconciler import chores
 from reconciler.chores import ORPHAN_MARGIN_SECONDS_MAX, SLOW_FACTOR, Chores
 from reconciler.service import Reconciler
 from tests.support.doubts import DEADLINE_SECONDS, NOT_FOUND, Records, in_doubt, reconciler_on, register
@@ -212,6 +214,32 @@ async def test_contradictions_are_counted_once_and_the_youngest_evidence_again(
         assert (await reconciler.chores.run_once())["watch_evidence"] == number + 1
         assert gauge(reconciler, "contradictions") == stage.value("select count(*) from outbox.contradiction")
     assert 0 < reconciler.chores._evidence_passed < stage.value("select max(evidence_id) from outbox.evidence")
+
+
+async def test_intents_that_are_too_young_to_be_passed_are_read_once_and_not_in_each_round(
+    stage: Stage, clock: Clock, reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "READ_BATCH_MAX", 2)
+    store, ran = reconciler.chores._store, []
+    dicts = store.dicts
+
+    async def counted(statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        ran.append(statement)
+        return await dicts(statement, **parameters)
+
+    store.dicts = counted  # type: ignore[method-assign]
+    for age, rounds in (("old", 3), ("young", 1)):
+        for number in range(5):
+            stage.put(f"{age}-{number}", "thing.blind")
+        if age == "old":
+            clock.advance(700)
+        ran.clear()
+        assert (await reconciler.chores.run_once())["watch_placement"] == 0
+        assert ran.count("find_unplaced") == rounds
+        assert gauge(reconciler, "unplaced") == 0
+        clock.advance(SLOW_FACTOR * BELT_SECONDS + 1)
+    newest_old = stage.value("select seq from outbox.intent where operation_id = 'old-4'")
+    assert reconciler.chores._placed_upto == newest_old
 
 
 async def test_an_intent_that_no_trigger_placed_is_found_and_what_is_placed_is_passed(
