@@ -79,8 +79,8 @@ class ReceiverConfig(Part):
     """
     A connection to something that produces effects.
 
-    `lanes` and `tenant_lanes` (how many of them the operations of one tenant may lie in; unset: all) are fixed once it
-    exists. `rate` (requests per second) and `concurrency` are receiver-wide and divided among lanes.
+    `lanes` are fixed once it exists. `rate` (requests per second) and `concurrency` are receiver-wide and divided among
+    lanes.
     `pause_bound` is the longest time for which a process of ours may stand still between its last check and its
     first byte: unstated, the length of the lease. `dead_man` unstated: on where the guarantee of a tool needs it.
     `options` is for transports of third parties, which check it themselves.
@@ -89,7 +89,6 @@ class ReceiverConfig(Part):
     transport: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
     base_url: str = Field(default="", max_length=2_000)
     lanes: int = Field(default=4, ge=1, le=1_024)
-    tenant_lanes: int | None = Field(default=None, ge=1, le=1_024)
     concurrency: int = Field(default=16, ge=1, le=10_000)
     rate: float | None = Field(default=None, gt=0, le=1e6, allow_inf_nan=False)
     lease: Duration = 30.0
@@ -131,8 +130,6 @@ class ReceiverConfig(Part):
         for auth in filter(None, (self.auth, self.read_auth)):
             if self.transport in {"http", "postgres"} and (self.transport == "postgres") != (auth.kind == "dsn"):
                 raise ValueError(f'transport = "{self.transport}" has no use for a credential of the kind {auth.kind}')
-        if self.tenant_lanes is not None and self.tenant_lanes > self.lanes:
-            raise ValueError("tenant_lanes are some of the lanes: at most `lanes`")
         if self.concurrency < self.lanes:
             raise ValueError("concurrency is divided among lanes: it is at least `lanes`")
         if not 1 <= self.lease <= _DAY_SECONDS:

@@ -157,8 +157,6 @@ class _Apply:
                     f"receiver {name} has {there['lanes']} lanes, the file says {config.lanes}: lanes are fixed once it"
                     " exists (declare another receiver, and move its tools there)"
                 )
-            if there["tenant_lanes"] != config.tenant_lanes:
-                yield f"the tenant_lanes of receiver {name} change: where operations lie is fixed once it exists"
         for name, tool in self._file.tools.items():
             before = self._tools.get(name)
             if before is None:
@@ -216,9 +214,7 @@ class _Apply:
             "by": self._by,
         }
         if before is None:
-            receiver_id: int = await self._db.value(
-                "insert_receiver", name=name, lanes=config.lanes, tenant_lanes=config.tenant_lanes, **values
-            )
+            receiver_id: int = await self._db.value("insert_receiver", name=name, lanes=config.lanes, **values)
             await self._db.value("insert_lanes", receiver_id=receiver_id, lanes=config.lanes)
             self._receivers[name] = {"receiver_id": receiver_id}
             return Change("receiver", name, "created")

@@ -6,7 +6,7 @@ select pg_advisory_xact_lock(4287031577216804220)
 
 -- name: applied_receivers
 -- The receivers that are there.
-select r.receiver_id, r.name, r.transport, r.lanes, r.tenant_lanes, r.doorbell, r.config from outbox.receiver r
+select r.receiver_id, r.name, r.transport, r.lanes, r.doorbell, r.config from outbox.receiver r
 
 -- name: applied_tools
 -- The tools that are there, with what is in force.
@@ -15,8 +15,8 @@ from outbox.tool t join outbox.receiver r on r.receiver_id = t.receiver_id join 
 
 -- name: insert_receiver
 -- A new receiver.
-insert into outbox.receiver (name, transport, lanes, tenant_lanes, doorbell, config, applied_by)
-values (%(name)s, %(transport)s, %(lanes)s, %(tenant_lanes)s, %(doorbell)s, %(config)s::jsonb, %(by)s) returning receiver_id
+insert into outbox.receiver (name, transport, lanes, doorbell, config, applied_by)
+values (%(name)s, %(transport)s, %(lanes)s, %(doorbell)s, %(config)s::jsonb, %(by)s) returning receiver_id
 
 -- name: insert_lanes
 -- Its lanes, whose fences begin in the present life of the database.

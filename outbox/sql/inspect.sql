@@ -44,7 +44,7 @@ select i.seq, i.tenant_id, i.operation_id, i.tool, i.resource, i.arguments, i.co
   case when isfinite(i.not_before) then least(greatest(i.not_before, '0001-01-03 00:00:00+00'), '9999-12-29 00:00:00+00') end as not_before,
   outbox.now() as now,
   coalesce(o.state, p.state)::text as state, case when o.seq is null then p.cause else o.cause end as cause,
-  r.name as receiver, r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes) as lane, r.receiver_id, coalesce(o.attempt, p.attempt) as attempt, coalesce(o.fence, p.fence) as fence,
+  r.name as receiver, r.config ->> 'base_url' as base_url, r.config #>> '{auth,secret}' as secret, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id)) as lane, r.receiver_id, coalesce(o.attempt, p.attempt) as attempt, coalesce(o.fence, p.fence) as fence,
   coalesce(o.sent_key, p.sent_key) as sent_key, coalesce(o.wire_digest, p.wire_digest) as wire_digest,
   coalesce(o.contract_id, p.contract_id) as contract_id, t.contract_id as contract_in_force,
   coalesce(o.approval_id, p.approval_id) as approval_id, coalesce(o.policy_version, p.policy_version) as policy_version,
@@ -65,10 +65,10 @@ left join outbox.outcome o on o.seq = i.seq
 left join outbox.tool t on t.name = i.tool
 left join outbox.receiver r on r.receiver_id = t.receiver_id
 left join outbox.pending p on p.receiver_id = r.receiver_id and p.seq = i.seq
-  and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
+  and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
 left join outbox.doubt d on d.seq = i.seq
 left join outbox.lane l on l.receiver_id = r.receiver_id
-  and l.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
+  and l.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
 left join outbox.member m on m.member_id = l.member_id
 where i.seq = %(seq)s
 

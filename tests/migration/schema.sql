@@ -90,8 +90,7 @@ CREATE TABLE outbox.pending (
     passed boolean DEFAULT false NOT NULL,
     sent_key uuid,
     wire_digest bytea,
-    cause text,
-    CONSTRAINT pending_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'name_unresolved'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text])))
+    cause text
 )
 WITH (fillfactor='38', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 CREATE FUNCTION outbox.admit_effect(held outbox.pending, p_attempt integer, p_fence bigint) RETURNS void
@@ -407,7 +406,7 @@ CREATE FUNCTION outbox.get_operation(p_tenant_id text, p_operation_id text) RETU
   left join outbox.tool t on t.name = i.tool
   left join outbox.receiver r on r.receiver_id = t.receiver_id
   left join outbox.pending p on p.receiver_id = r.receiver_id and p.seq = i.seq
-    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
+    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
   where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id
   union all
   select s.seq, s.tool, null, null, s.principal_id, s.digest, s.state::text, s.cause, null, null, s.external_id, null, s.ended_at, true
@@ -457,7 +456,7 @@ CREATE FUNCTION outbox.inherit_lanes() RETURNS trigger
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  select r.lanes, r.tenant_lanes into new.lanes, new.tenant_lanes from outbox.receiver r where r.receiver_id = new.receiver_id;
+  select r.lanes into new.lanes from outbox.receiver r where r.receiver_id = new.receiver_id;
   return new;
 end $$;
 CREATE FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text DEFAULT NULL::text, body bytea DEFAULT NULL::bytea) RETURNS bytea
@@ -507,6 +506,12 @@ begin
   raise exception 'the intent is refused: %', fault
     using errcode = '23514', schema = 'outbox', table = 'intent', constraint = 'intent_is_sound', column = pg_catalog.split_part(fault, ' ', 1);
 end $$;
+CREATE FUNCTION outbox.is_cause(name text) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    begin
+      return name operator(pg_catalog.=) any ('{accepted,ambiguous,cancelled,confirmed,connection_lost,contract_unreadable,contradiction,duplicate,ended,expired,failover,forbidden,in_flight,late_receipt,lease_lost,left_alone,mismatch,name_unresolved,no_connection,no_effect,no_route,not_processed,not_sent,orphaned,partial,person,policy_changed,precondition_failed,proven_absent,receiver_fault,refused,resend,revoked,scope_changed,secret_missing,shutdown,stale_fence,stored_failure,tampered,target_changed,throttled,timeout,tls_failed,too_late,unplaced,unsafe_target,window_closed}'::pg_catalog.text[]);
+    end $$;
 CREATE FUNCTION outbox.keep_feed_order() RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -529,9 +534,9 @@ end $$;
 CREATE FUNCTION outbox.ordering_hash(tenant_id text, key text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN hashtextextended(key, hashtextextended(tenant_id, (0)::bigint));
-CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer DEFAULT NULL::integer) RETURNS integer
+CREATE FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (((CASE WHEN (tenant_lanes IS NULL) THEN outbox.ordering_hash(tenant_id, key) ELSE hashtextextended(tenant_id, (1 + ((outbox.ordering_hash(tenant_id, key) & '9223372036854775807'::bigint) % (tenant_lanes)::bigint))) END & '9223372036854775807'::bigint) % (lanes)::bigint))::integer;
+    RETURN (((outbox.ordering_hash(tenant_id, key) & '9223372036854775807'::bigint) % (lanes)::bigint))::integer;
 CREATE FUNCTION outbox.must_be_seen() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -581,7 +586,7 @@ CREATE FUNCTION outbox.pending_is_sound(p outbox.pending) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
 declare
-  fault pg_catalog.text := outbox.pending_fault(p);
+  fault pg_catalog.text := coalesce(outbox.pending_fault(p), case when not outbox.is_cause(p.cause) then 'pending_cause' end);
 begin
   if fault is null then
     return true;
@@ -607,7 +612,7 @@ begin
   end if;
   insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select coalesce(t.receiver_id, outbox.refuse_tool(n.tool)),
-           outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes), n.seq,
+           outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id)), n.seq,
            (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
@@ -620,7 +625,7 @@ begin
       from (select l.bell, l.receiver_id, l.lane, l.idle, count(*) > 1 as several, min(n.seq) as seq
         from inserted n join outbox.tool t on t.name = n.tool join outbox.receiver r on r.receiver_id = t.receiver_id and r.doorbell
         join outbox.lane l on l.receiver_id = t.receiver_id
-          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes)
+          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id))
         where l.bell is not null and (l.idle or (l.crowd <> '{}' and n.tenant_id <> all(l.crowd)))
         group by l.receiver_id, l.lane) w;
   end if;
@@ -629,7 +634,7 @@ end $$;
 CREATE FUNCTION outbox.place_of(p_seq bigint) RETURNS TABLE(receiver_id integer, lane integer)
     LANGUAGE sql STABLE
     AS $$
-  select r.receiver_id, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
+  select r.receiver_id, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
   from outbox.intent i join outbox.tool t on t.name = i.tool join outbox.receiver r on r.receiver_id = t.receiver_id
   where i.seq = p_seq $$;
 CREATE FUNCTION outbox.proven(p_seq bigint) RETURNS boolean
@@ -923,7 +928,6 @@ CREATE TABLE outbox.tool (
     name text NOT NULL,
     receiver_id integer NOT NULL,
     lanes integer NOT NULL,
-    tenant_lanes integer,
     contract_id integer NOT NULL,
     requires_approval boolean DEFAULT false NOT NULL,
     policy_version integer DEFAULT 1 NOT NULL,
@@ -1386,7 +1390,7 @@ CREATE TABLE outbox.attempt (
     request_id text,
     peer text,
     withdrawn boolean DEFAULT false NOT NULL,
-    CONSTRAINT attempt_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'name_unresolved'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text]))),
+    CONSTRAINT attempt_cause CHECK (outbox.is_cause(cause)),
     CONSTRAINT attempt_excerpt_check CHECK ((octet_length(excerpt) <= 4096)),
     CONSTRAINT attempt_request_id_check CHECK ((octet_length(request_id) <= 300))
 );
@@ -1417,7 +1421,7 @@ CREATE TABLE outbox.outcome (
     external_id text,
     decided_by text,
     evidence_id bigint,
-    CONSTRAINT outcome_cause CHECK ((cause = ANY (ARRAY['accepted'::text, 'ambiguous'::text, 'cancelled'::text, 'confirmed'::text, 'connection_lost'::text, 'contract_unreadable'::text, 'contradiction'::text, 'duplicate'::text, 'ended'::text, 'expired'::text, 'failover'::text, 'forbidden'::text, 'in_flight'::text, 'late_receipt'::text, 'lease_lost'::text, 'left_alone'::text, 'mismatch'::text, 'name_unresolved'::text, 'no_connection'::text, 'no_effect'::text, 'no_route'::text, 'not_processed'::text, 'not_sent'::text, 'orphaned'::text, 'partial'::text, 'person'::text, 'policy_changed'::text, 'precondition_failed'::text, 'proven_absent'::text, 'receiver_fault'::text, 'refused'::text, 'resend'::text, 'revoked'::text, 'scope_changed'::text, 'secret_missing'::text, 'shutdown'::text, 'stale_fence'::text, 'stored_failure'::text, 'tampered'::text, 'target_changed'::text, 'throttled'::text, 'timeout'::text, 'tls_failed'::text, 'too_late'::text, 'unplaced'::text, 'unsafe_target'::text, 'window_closed'::text]))),
+    CONSTRAINT outcome_cause CHECK (outbox.is_cause(cause)),
     CONSTRAINT outcome_excerpt_check CHECK ((octet_length(excerpt) <= 4096)),
     CONSTRAINT outcome_external_id_check CHECK ((octet_length(external_id) <= 500)),
     CONSTRAINT outcome_move_is_legal CHECK ((((from_state = 'executing'::outbox.state) AND (state = ANY (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state]))) OR ((from_state = 'unknown'::outbox.state) AND (state = ANY (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state]))) OR ((from_state = ANY (ARRAY['proposed'::outbox.state, 'authorized'::outbox.state])) AND (state = 'rejected'::outbox.state)))),
@@ -1631,7 +1635,6 @@ CREATE TABLE outbox.receiver (
     name text NOT NULL,
     transport text NOT NULL,
     lanes integer NOT NULL,
-    tenant_lanes integer,
     doorbell boolean DEFAULT true NOT NULL,
     config jsonb NOT NULL,
     circuit_opened_at timestamp with time zone,
@@ -1640,7 +1643,6 @@ CREATE TABLE outbox.receiver (
     circuit_probes integer DEFAULT 0 NOT NULL,
     applied_at timestamp with time zone DEFAULT outbox.now() NOT NULL,
     applied_by text DEFAULT SESSION_USER NOT NULL,
-    CONSTRAINT receiver_check CHECK (((tenant_lanes >= 1) AND (tenant_lanes <= lanes))),
     CONSTRAINT receiver_lanes_check CHECK (((lanes >= 1) AND (lanes <= 1024))),
     CONSTRAINT receiver_name_check CHECK ((name ~ '^[a-z][a-z0-9_-]{0,62}$'::text))
 );
@@ -1672,7 +1674,7 @@ CREATE VIEW outbox.operation AS
     i.redacted_at,
     t.receiver_id,
     r.name AS receiver,
-    COALESCE(p.lane, outbox.lane_of(r.lanes, i.tenant_id, COALESCE(i.ordering_key, i.operation_id), r.tenant_lanes)) AS lane,
+    COALESCE(p.lane, outbox.lane_of(r.lanes, i.tenant_id, COALESCE(i.ordering_key, i.operation_id))) AS lane,
     COALESCE(o.attempt, p.attempt) AS attempt,
     COALESCE(o.fence, p.fence) AS fence,
     COALESCE(o.sent_key, p.sent_key) AS sent_key,
@@ -1705,7 +1707,7 @@ CREATE VIEW outbox.operation AS
      LEFT JOIN outbox.outcome o ON ((o.seq = i.seq)))
      LEFT JOIN outbox.tool t ON ((t.name = i.tool)))
      LEFT JOIN outbox.receiver r ON ((r.receiver_id = t.receiver_id)))
-     LEFT JOIN outbox.pending p ON (((p.receiver_id = r.receiver_id) AND (p.lane = outbox.lane_of(r.lanes, i.tenant_id, COALESCE(i.ordering_key, i.operation_id), r.tenant_lanes)) AND (p.seq = i.seq))));
+     LEFT JOIN outbox.pending p ON (((p.receiver_id = r.receiver_id) AND (p.lane = outbox.lane_of(r.lanes, i.tenant_id, COALESCE(i.ordering_key, i.operation_id))) AND (p.seq = i.seq))));
 CREATE TABLE outbox.pause (
     kind text NOT NULL,
     name text NOT NULL,
@@ -1810,7 +1812,7 @@ CREATE INDEX pending_expiry ON outbox.pending USING btree (expires_at) WHERE (ex
 CREATE INDEX pending_order ON outbox.pending USING btree (receiver_id, ord, seq) WHERE (ord IS NOT NULL);
 CREATE INDEX tombstone_age ON outbox.tombstone USING btree (tool, ended_at);
 CREATE INDEX tombstone_seq ON outbox.tombstone USING btree (seq);
-CREATE TRIGGER has_lanes BEFORE INSERT OR UPDATE OF receiver_id, lanes, tenant_lanes ON outbox.tool FOR EACH ROW EXECUTE FUNCTION outbox.inherit_lanes();
+CREATE TRIGGER has_lanes BEFORE INSERT OR UPDATE OF receiver_id, lanes ON outbox.tool FOR EACH ROW EXECUTE FUNCTION outbox.inherit_lanes();
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.approval FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge', 'redact');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.audit FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change();
@@ -1819,7 +1821,7 @@ CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.evidence FOR EACH ROW
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.intent FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge', 'redact');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.outcome FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('purge', 'redact');
 CREATE TRIGGER immutable BEFORE DELETE OR UPDATE ON outbox.tombstone FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change('forget');
-CREATE TRIGGER lanes_are_fixed BEFORE UPDATE OF lanes, tenant_lanes ON outbox.receiver FOR EACH ROW WHEN (((old.lanes IS DISTINCT FROM new.lanes) OR (old.tenant_lanes IS DISTINCT FROM new.tenant_lanes))) EXECUTE FUNCTION outbox.refuse_lanes();
+CREATE TRIGGER lanes_are_fixed BEFORE UPDATE OF lanes ON outbox.receiver FOR EACH ROW WHEN ((old.lanes IS DISTINCT FROM new.lanes)) EXECUTE FUNCTION outbox.refuse_lanes();
 CREATE TRIGGER moves BEFORE UPDATE OF state ON outbox.pending FOR EACH ROW WHEN (((old.state IS DISTINCT FROM new.state) AND ((((((((old.state <> 'proposed'::outbox.state) OR (new.state <> 'authorized'::outbox.state)) AND ((old.state <> 'authorized'::outbox.state) OR (new.state <> 'executing'::outbox.state))) AND ((old.state <> 'authorized'::outbox.state) OR (new.state <> 'proposed'::outbox.state))) AND ((old.state <> 'executing'::outbox.state) OR (new.state <> 'unknown'::outbox.state))) AND ((old.state <> 'executing'::outbox.state) OR (new.state <> 'authorized'::outbox.state))) AND ((old.state <> 'unknown'::outbox.state) OR (new.state <> 'authorized'::outbox.state))) AND ((old.state <> 'unknown'::outbox.state) OR (new.state <> 'executing'::outbox.state))))) EXECUTE FUNCTION outbox.refuse_move();
 CREATE TRIGGER place AFTER INSERT ON outbox.intent REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION outbox.place();
 CREATE TRIGGER place_is_fixed BEFORE UPDATE ON outbox.pending FOR EACH ROW WHEN (((((old.receiver_id IS DISTINCT FROM new.receiver_id) OR (old.lane IS DISTINCT FROM new.lane)) OR (old.seq IS DISTINCT FROM new.seq)) OR (old.ord IS DISTINCT FROM new.ord))) EXECUTE FUNCTION outbox.refuse_identity_change();
@@ -1980,6 +1982,13 @@ GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_reconcil
 GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.is_cause(name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.is_cause(name text) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.is_cause(name text) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.is_cause(name text) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.is_cause(name text) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.is_cause(name text) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.is_cause(name text) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.keep_feed_order() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_writer;
@@ -1988,13 +1997,13 @@ GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_r
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_approver;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.ordering_hash(tenant_id text, key text) TO outbox_viewer;
-REVOKE ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text, tenant_lanes integer) TO outbox_viewer;
+REVOKE ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.must_be_seen() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_operator;

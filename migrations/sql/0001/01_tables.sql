@@ -34,7 +34,6 @@ create table outbox.receiver (
   name text not null unique check (name ~ '^[a-z][a-z0-9_-]{0,62}$'),
   transport text not null,
   lanes int not null check (lanes between 1 and 1024),
-  tenant_lanes int check (tenant_lanes between 1 and lanes), -- how many of them the operations of one tenant may lie in; null: all
   doorbell boolean not null default true,
   config jsonb not null,
   circuit_opened_at timestamptz, -- null: closed. Shared by all relays (relay/circuit.py)
@@ -62,7 +61,6 @@ create table outbox.tool (
   name text primary key check (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'),
   receiver_id int not null references outbox.receiver,
   lanes int not null,                             -- the receiver's, which never change: whoever places reads one row
-  tenant_lanes int,
   contract_id int not null references outbox.contract (contract_id),
   requires_approval boolean not null default false,
   policy_version int not null default 1,
@@ -218,7 +216,7 @@ create function outbox.pending_fault(p outbox.pending) returns text language sql
   end;
 create function outbox.pending_is_sound(p outbox.pending) returns boolean language plpgsql immutable parallel safe as $$
 declare
-  fault pg_catalog.text := outbox.pending_fault(p);
+  fault pg_catalog.text := coalesce(outbox.pending_fault(p), case when not outbox.is_cause(p.cause) then 'pending_cause' end);
 begin
   if fault is null then
     return true;

@@ -4,13 +4,9 @@ create function outbox.ordering_hash(tenant_id text, key text) returns bigint la
   return hashtextextended(key, hashtextextended(tenant_id, 0));
 
 -- The one function that decides a lane. The mask, not abs(): abs(-2^63) raises.
--- With `tenant_lanes`, a tenant has so many lanes (fewer where two of its hashes meet), and another tenant has others: whoever fills his
--- lanes delays only those who share one with him.
-create function outbox.lane_of(lanes int, tenant_id text, key text, tenant_lanes int default null) returns int
+create function outbox.lane_of(lanes int, tenant_id text, key text) returns int
   language sql immutable parallel safe
-  return ((case when tenant_lanes is null then outbox.ordering_hash(tenant_id, key)
-    else hashtextextended(tenant_id, 1 + (outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % tenant_lanes) end
-    & 9223372036854775807) % lanes)::int;
+  return ((outbox.ordering_hash(tenant_id, key) & 9223372036854775807) % lanes)::int;
 
 -- The latest transaction that every placement must see: a purge (its tombstones), or the move or removal of a tool (where its operations
 -- lie). A sequence, since it is read as it is now, whatever the snapshot of the reader.
@@ -45,7 +41,7 @@ begin
   end if;
   insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select coalesce(t.receiver_id, outbox.refuse_tool(n.tool)),
-           outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes), n.seq,
+           outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id)), n.seq,
            (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
@@ -58,7 +54,7 @@ begin
       from (select l.bell, l.receiver_id, l.lane, l.idle, count(*) > 1 as several, min(n.seq) as seq
         from inserted n join outbox.tool t on t.name = n.tool join outbox.receiver r on r.receiver_id = t.receiver_id and r.doorbell
         join outbox.lane l on l.receiver_id = t.receiver_id
-          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id), t.tenant_lanes)
+          and l.lane = outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id))
         where l.bell is not null and (l.idle or (l.crowd <> '{}' and n.tenant_id <> all(l.crowd)))
         group by l.receiver_id, l.lane) w;
   end if;
@@ -90,7 +86,7 @@ create function outbox.get_operation(p_tenant_id text, p_operation_id text)
   left join outbox.tool t on t.name = i.tool
   left join outbox.receiver r on r.receiver_id = t.receiver_id
   left join outbox.pending p on p.receiver_id = r.receiver_id and p.seq = i.seq
-    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
+    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
   where i.tenant_id = outbox.check_tenant(p_tenant_id) and i.operation_id = p_operation_id
   union all
   select s.seq, s.tool, null, null, s.principal_id, s.digest, s.state::text, s.cause, null, null, s.external_id, null, s.ended_at, true
@@ -221,23 +217,23 @@ create trigger place_is_fixed before update on outbox.pending for each row
   when ((old.receiver_id, old.lane, old.seq, old.ord) is distinct from (new.receiver_id, new.lane, new.seq, new.ord))
   execute function outbox.refuse_identity_change();
 
--- `lanes` and `tenant_lanes` say where every operation of a receiver lies, open or ended: they never change.
+-- `lanes` says where every operation of a receiver lies, open or ended: it never changes.
 create function outbox.refuse_lanes() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'the lanes of receiver % are fixed', old.name
     using errcode = 'OB409', hint = 'Declare a second receiver with as many lanes as you want, and move its tools there.';
 end $$;
-create trigger lanes_are_fixed before update of lanes, tenant_lanes on outbox.receiver for each row
-  when ((old.lanes, old.tenant_lanes) is distinct from (new.lanes, new.tenant_lanes))
+create trigger lanes_are_fixed before update of lanes on outbox.receiver for each row
+  when (old.lanes is distinct from new.lanes)
   execute function outbox.refuse_lanes();
 
 -- A tool has its receiver's lanes, whatever somebody writes.
 create function outbox.inherit_lanes() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  select r.lanes, r.tenant_lanes into new.lanes, new.tenant_lanes from outbox.receiver r where r.receiver_id = new.receiver_id;
+  select r.lanes into new.lanes from outbox.receiver r where r.receiver_id = new.receiver_id;
   return new;
 end $$;
-create trigger has_lanes before insert or update of receiver_id, lanes, tenant_lanes on outbox.tool for each row
+create trigger has_lanes before insert or update of receiver_id, lanes on outbox.tool for each row
   execute function outbox.inherit_lanes();
 
 -- Whoever moves or removes a tool calls this first: a writer that has read the old place of the tool and not committed yet

@@ -251,7 +251,7 @@ end $$;
 
 -- Where an open operation lies. Valid because lanes are fixed and a tool with open operations cannot be moved.
 create function outbox.place_of(p_seq bigint) returns table (receiver_id int, lane int) language sql stable as $$
-  select r.receiver_id, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)
+  select r.receiver_id, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))
   from outbox.intent i join outbox.tool t on t.name = i.tool join outbox.receiver r on r.receiver_id = t.receiver_id
   where i.seq = p_seq $$;
 

@@ -214,7 +214,7 @@ create view outbox.operation as
   select i.seq, i.tenant_id, i.operation_id, coalesce(o.state, p.state) as state, case when o.seq is null then p.cause else o.cause end as cause,
          i.tool, i.resource, i.arguments, i.content_type, i.expected_version, i.ordering_key, i.principal_id, i.on_behalf_of, i.compensates,
          i.revision_of, i.written_by, i.digest, i.traceparent, i.created_at, i.not_before, coalesce(p.expires_at, i.expires_at) as expires_at,
-         i.redacted_at, t.receiver_id, r.name as receiver, coalesce(p.lane, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes)) as lane,
+         i.redacted_at, t.receiver_id, r.name as receiver, coalesce(p.lane, outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id))) as lane,
          coalesce(o.attempt, p.attempt) as attempt, coalesce(o.fence, p.fence) as fence, coalesce(o.sent_key, p.sent_key) as sent_key,
          coalesce(o.wire_digest, p.wire_digest) as wire_digest, coalesce(o.contract_id, p.contract_id) as contract_id, t.contract_id as contract_in_force,
          coalesce(o.approval_id, p.approval_id) as approval_id, coalesce(o.policy_version, p.policy_version) as policy_version,
@@ -226,7 +226,7 @@ create view outbox.operation as
   left join outbox.tool t on t.name = i.tool
   left join outbox.receiver r on r.receiver_id = t.receiver_id
   left join outbox.pending p on p.receiver_id = r.receiver_id
-    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id), r.tenant_lanes) and p.seq = i.seq;
+    and p.lane = outbox.lane_of(r.lanes, i.tenant_id, coalesce(i.ordering_key, i.operation_id)) and p.seq = i.seq;
 
 -- Every exposure, also the one that ended the operation and the one that runs.
 create view outbox.attempt_log as

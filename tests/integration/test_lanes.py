@@ -1,31 +1,24 @@
-"""With `tenant_lanes` each tenant has some of a receiver's lanes, and another tenant has others."""
+"""Where operations lie: one function places them, and everybody finds them there."""
 
-from collections import Counter
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from outbox.contract import ReceiverConfig
-from outbox.errors import Refused
 from outbox.receivers.scripted import ScriptedReceiver
-from outbox.registry import apply
-from outbox.store import Store
 from tests.support.doubts import register
 from tests.support.postgres import Database
 from tests.support.relays import KEYED, registry, relay_on
 from tests.support.stage import Stage
 
-LANES, TENANT_LANES = 16, 2
+LANES = 16
 NAME = st.text(min_size=1, max_size=30).filter(lambda text: "\0" not in text)
 
 
 @pytest.fixture
 async def stage(database: Database) -> "Stage":
-    await register(database, registry(KEYED, lanes=LANES, tenant_lanes=TENANT_LANES, concurrency=64))
+    await register(database, registry(KEYED, lanes=LANES, concurrency=64))
     return Stage(database)
 
 
@@ -59,20 +52,9 @@ def lanes_by_tenant(stage: Stage) -> dict[str, set[int]]:
     return {row["tenant_id"]: set(row["lanes"]) for row in rows}
 
 
-def test_a_tenant_has_so_many_lanes_and_all_lanes_have_tenants(opened: Stage) -> None:
-    put(opened, 200, 20)
-    found = lanes_by_tenant(opened)
-    sizes = Counter(len(lanes) for lanes in found.values())
-    assert max(sizes) == TENANT_LANES
-    assert sizes[TENANT_LANES] > 150  # two hashes may meet
-    assert set().union(*found.values()) == set(range(LANES))
-
-
-def test_few_tenants_share_a_lane_with_the_one_that_fills_his(opened: Stage) -> None:
-    put(opened, 200, 20)
-    found = lanes_by_tenant(opened)
-    mine = found.pop("t1")
-    assert sum(1 for lanes in found.values() if lanes & mine) / len(found) < 0.4  # 1 - (14/16)**2 is 0.23
+def test_the_operations_of_a_tenant_lie_in_every_lane(opened: Stage) -> None:
+    put(opened, 5, 300)
+    assert all(lanes == set(range(LANES)) for lanes in lanes_by_tenant(opened).values())
 
 
 def test_what_is_ordered_lies_in_one_lane(opened: Stage) -> None:
@@ -99,23 +81,8 @@ async def test_everything_is_delivered(opened: Stage) -> None:
     assert opened.value("select count(*) from outbox.pending") == 0
 
 
-async def test_the_lanes_of_tenants_are_fixed(opened: Stage) -> None:
-    with pytest.raises(psycopg.Error, match="are fixed"):
-        opened.rows("update outbox.receiver set tenant_lanes = null")
-    changed = registry(KEYED, lanes=LANES, tenant_lanes=TENANT_LANES + 1, concurrency=64)
-    async with Store(opened.database.dsn, "apply") as store:
-        with pytest.raises(Refused, match="tenant_lanes"):
-            await apply(store, changed, "me")
-
-
-def test_a_tenant_cannot_have_more_lanes_than_there_are() -> None:
-    with pytest.raises(ValidationError, match="at most `lanes`"):
-        ReceiverConfig(transport="scripted", lanes=4, tenant_lanes=5)
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-@given(tenant=NAME, key=NAME, lanes=st.integers(1, 1024), part=st.floats(0, 1))
-def test_every_key_has_a_lane(database: Database, tenant: str, key: str, lanes: int, part: float) -> None:
-    tenant_lanes = max(1, int(part * lanes))
-    lane = database.value("select outbox.lane_of(%s, %s, %s, %s)", lanes, tenant, key, tenant_lanes)
+@given(tenant=NAME, key=NAME, lanes=st.integers(1, 1024))
+def test_every_key_has_a_lane(database: Database, tenant: str, key: str, lanes: int) -> None:
+    lane = database.value("select outbox.lane_of(%s, %s, %s)", lanes, tenant, key)
     assert 0 <= lane < lanes
