@@ -5,8 +5,7 @@ kilobyte that unpacks to a gigabyte costs a buffer of the bound's size, once.
 """
 
 import zlib
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aiohttp import ClientError, StreamReader, hdrs
 from aiohttp.http_exceptions import HttpProcessingError
@@ -17,8 +16,7 @@ _AUTO_DETECT = 47
 _RAW_DEFLATE = -15
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """What could be read. `problem` is None if that is all of it, else a word for why it is not."""
 
     data: bytes
@@ -87,7 +85,7 @@ async def read_body(headers: CIMultiDictProxy[str], stream: StreamReader, bytes_
     content = bytearray()
     packed = 0
     try:
-        while chunk := await stream.readany():
+        while not stream.at_eof() and (chunk := await stream.readany()):
             packed += len(chunk)
             # One byte more than allowed is how we see that there is more.
             content += decoder.feed(chunk, bytes_max + 1 - len(content))
