@@ -40,6 +40,13 @@ RESERVED_HEADERS: Final = frozenset(
     }
 )
 
+# What a name says that stands before a credential. Its value would be stored, shown and pinned with the contract.
+_CREDENTIAL: Final = re.compile(
+    r"(^|[-_./])(auth|authentication|credentials?|pass(word|wd|phrase)?|secret|session|signature|token"
+    r"|(api|access|app|application|auth|client|private|secret|subscription)[-_]?key)($|[-_./])",
+    re.IGNORECASE,
+)
+
 # A lease or a deadline beyond this is a mistake in the unit.
 _DAY_SECONDS: Final = 86_400.0
 
@@ -65,10 +72,26 @@ def _check_path(path: str) -> str:
     return _check_template(path)
 
 
+def _check_no_credential(name: str, value: str) -> None:
+    if _CREDENTIAL.search(name) and not variables(value):
+        raise ValueError(
+            f"{name} looks like a credential, and what is written here is stored; name its secret instead:"
+            f' auth = {{ kind = "header", header = "{name}", secret = "env:NAME", id = "..." }}'
+        )
+
+
+def _check_values(values: Mapping[str, str]) -> Mapping[str, str]:
+    for name, value in values.items():
+        _check_no_credential(name, value)
+        _check_template(value)
+    return values
+
+
 def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in headers.items():
         if name.lower() in RESERVED_HEADERS:
             raise ValueError(f"{name} is set by the sender, not by configuration")
+        _check_no_credential(name, value)
         check_header_value(value)
     if len({name.lower() for name in headers}) != len(headers):
         raise ValueError("the same header twice")
@@ -163,12 +186,7 @@ class Request(Part):
     _path = field_validator("path")(_check_path)
     _headers = field_validator("headers")(_check_headers)
 
-    @field_validator("inject", "query")
-    @classmethod
-    def _holds_templates(cls, values: Mapping[str, str]) -> Mapping[str, str]:
-        for text in values.values():
-            _check_template(text)
-        return values
+    _values = field_validator("inject", "query")(_check_values)
 
     @model_validator(mode="after")
     def _injects_where_it_can(self) -> Self:
@@ -210,12 +228,7 @@ class Read(Part):
     _path = field_validator("path")(_check_path)
     _headers = field_validator("headers")(_check_headers)
 
-    @field_validator("query")
-    @classmethod
-    def _holds_templates(cls, values: Mapping[str, str]) -> Mapping[str, str]:
-        for text in values.values():
-            _check_template(text)
-        return values
+    _query = field_validator("query")(_check_values)
 
     @model_validator(mode="after")
     def _can_be_read_to_its_end(self) -> Self:

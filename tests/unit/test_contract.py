@@ -386,6 +386,23 @@ INVALID: list[tuple[type[Any], dict[str, Any], str]] = [
     (ToolConfig, {"receiver": "r", "request": {"path": "/{resource.__class__}"}}, "plain names"),
     (ToolConfig, {"receiver": "r", "request": {"path": "/x", "headers": {"Authorization": "x"}}}, "set by the sender"),
     (ToolConfig, {"receiver": "r", "request": {"path": "/x", "headers": {"X-A": "a\nb"}}}, "printable ASCII"),
+    (
+        ToolConfig,
+        {"receiver": "r", "request": {"path": "/x", "headers": {"X-Api-Key": "k"}}},
+        "looks like a credential",
+    ),
+    (
+        ToolConfig,
+        {"receiver": "r", "request": {"path": "/x", "query": {"access_token": "k"}}},
+        "looks like a credential",
+    ),
+    (ToolConfig, {"receiver": "r", "request": {"path": "/x", "inject": {"/secret": "k"}}}, "looks like a credential"),
+    (ToolConfig, {"receiver": "r", "read": {"path": "/x", "query": {"api-key": "k"}}}, "looks like a credential"),
+    (
+        ReceiverConfig,
+        {"transport": "http", "base_url": "http://x", "headers": {"DD-API-KEY": "k"}},
+        "looks like a cred",
+    ),
     (ToolConfig, {"receiver": "r", "request": {"path": "/x", "inject": {"key": "{sent_key}"}}}, "JSON pointer"),
     (ToolConfig, {"receiver": "r", "read": {"path": "/x/{resource}"}}, "merely looks alike"),
     (ToolConfig, {"receiver": "r", "read": {"path": "/x/{sent_key}", "items": "/data"}}, "merely looks alike"),
