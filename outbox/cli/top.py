@@ -24,7 +24,18 @@ SEEN_WITHIN_SECONDS: Final = 30.0
 RATE_SECONDS: Final = 10.0
 ROWS_MAX: Final = 100
 
-RECEIVERS: Final = ("receiver", "lanes", "state", "open", "due", "executing", "unknown", "needs_person", "proposed")
+RECEIVERS: Final = (
+    "receiver",
+    "lanes",
+    "state",
+    "open",
+    "due",
+    "executing",
+    "unknown",
+    "needs_person",
+    "proposed",
+    "crowd",
+)
 DAEMONS: Final = ("daemon", "lanes", "age", "attempts", "late_answers", "fenced_writes", "looks")
 
 
@@ -35,8 +46,9 @@ def top_command(session: Session, *, every: float, once: bool) -> None:
     """
     Watch receivers and daemons, until Ctrl-C.
 
-    Of a receiver with more than ten thousand open operations the oldest ten thousand are counted (`10000+`). With
-    --json, or into a pipe, it looks once.
+    Of a receiver with more than ten thousand open operations the oldest ten thousand are counted (`10000+`). `crowd`:
+    tenants whose operations fill a lane; the operations of others go past theirs. With --json, or into a pipe, it looks
+    once.
 
     \b
     Examples:
@@ -105,7 +117,15 @@ def _receiver_rows(found: dict[str, Any]) -> list[list[Any]]:
         more = "+" if row["more"] else ""
         counted = [f"{row[name]}{more}" for name in ("open", "due", "executing", "unknown")]
         rows.append(
-            [row["receiver"], f"{row['held']}/{row['lanes']}", state, *counted, row["needs_person"], row["proposed"]]
+            [
+                row["receiver"],
+                f"{row['held']}/{row['lanes']}",
+                state,
+                *counted,
+                row["needs_person"],
+                row["proposed"],
+                ", ".join(row["crowd"]),
+            ]
         )
     return rows
 

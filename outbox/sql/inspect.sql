@@ -284,7 +284,9 @@ select r.name as receiver, r.lanes, r.circuit_opened_at is not null as left_alon
   exists (select from outbox.pause z where z.kind = 'receiver' and z.name = r.name) as paused,
   (select count(*) from outbox.lane n where n.receiver_id = r.receiver_id and n.expires_at > outbox.now()) as held,
   o.open, o.due, o.executing, o.unknown, o.proposed, o.open >= %(counted_max)s as more,
-  (select count(*) from outbox.doubt d where d.receiver_id = r.receiver_id and d.needs_person) as needs_person
+  (select count(*) from outbox.doubt d where d.receiver_id = r.receiver_id and d.needs_person) as needs_person,
+  array(select distinct c.tenant_id from outbox.lane n cross join unnest(n.crowd) c(tenant_id)
+    where n.receiver_id = r.receiver_id and n.expires_at > outbox.now() order by 1 limit %(limit)s) as crowd
 from outbox.receiver r cross join lateral (
   select count(*) as open, count(*) filter (where p.state = 'executing') as executing, count(*) filter (where p.state = 'unknown') as unknown,
     count(*) filter (where p.state = 'proposed') as proposed, count(*) filter (where p.state = 'authorized' and p.next_at <= present.at) as due

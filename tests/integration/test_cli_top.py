@@ -52,6 +52,16 @@ def test_what_is_paused_or_left_alone_is_seen_at_a_glance(desk: Desk) -> None:
     assert "\tpaused\t" in desk.run("top").out
 
 
+def test_whoever_fills_a_lane_is_named(desk: Desk) -> None:
+    assert desk.run.json("top", "--once")["receivers"][0]["crowd"] == []
+    desk.executing("executing")
+    desk.stage.rows("update outbox.lane set crowd = array['globex', 'acme']")
+    assert desk.run.json("top", "--once")["receivers"][0]["crowd"] == ["acme", "globex"]
+    assert "acme, globex" in desk.run("top", "--once").out
+    desk.stage.rows("update outbox.lane set expires_at = '-infinity'")
+    assert desk.run.json("top", "--once")["receivers"][0]["crowd"] == [], "nobody holds it"
+
+
 def test_a_long_backlog_is_counted_up_to_a_bound(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outbox.cli.top.COUNTED_MAX", 3)
     for name in "abcde":
