@@ -36,7 +36,9 @@ grant usage on schema outbox to outbox_writer, outbox_relay, outbox_reconciler, 
 
 -- Whoever writes evaluates the CHECKs and the defaults; whoever reads the views evaluates their functions.
 grant execute on function outbox.now(), outbox.lp(text), outbox.digest_of(text, text, text, text, text, text, text, bytea),
-  outbox.intent_digest(text, text, text, text, text, text, text, bytea), outbox.intent_fault(outbox.intent), outbox.intent_is_sound(outbox.intent),
+  outbox.intent_digest(text, text, text, text, text, text, text, bytea), outbox.identity_fault(text, text, text),
+  outbox.option_fault(outbox.intent), outbox.payload_fault(bytea, timestamptz, text, text, text, text, text, text, text, bytea),
+  outbox.intent_is_sound(outbox.intent),
   outbox.pending_fault(outbox.pending), outbox.pending_is_sound(outbox.pending), outbox.is_cause(text),
   outbox.ordering_hash(text, text), outbox.lane_of(int, text, text)
   to outbox_writer, outbox_relay, outbox_reconciler, outbox_approver, outbox_operator, outbox_viewer;

@@ -89,7 +89,10 @@ DELETE: dict[Role, str] = {
     "operator": "tool",
     "viewer": "",
 }
-PURE = "now lp digest_of intent_digest intent_fault intent_is_sound pending_fault pending_is_sound is_cause ordering_hash lane_of"
+PURE = (
+    "now lp digest_of intent_digest identity_fault option_fault payload_fault intent_is_sound pending_fault"
+    " pending_is_sound is_cause ordering_hash lane_of"
+)
 DAEMONS = "enter_era sweep_era timeline database_oid claim_chore expire redecide witness"
 EXECUTE: dict[Role, str] = {
     "writer": f"{PURE} as_tenant put get_operation feed",

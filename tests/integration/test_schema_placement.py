@@ -222,6 +222,10 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("arguments", None),
     ("traceparent", "00-0-0-01"),
     ("compensates", "a b"),
+    ("revision_of", ""),
+    ("on_behalf_of", "x" * 201),
+    ("content_type", "text/plain\n"),
+    ("content_type", "text/plain"),
 ]
 
 
@@ -229,9 +233,39 @@ BAD_VALUES: list[tuple[str, Any]] = [
 def test_the_database_refuses_what_must_not_travel(stage: Stage, column: str, value: Any) -> None:
     stage.register()
     row: Row = {"tenant": "acme", "operation_id": "op"} | {"tenant" if column == "tenant_id" else column: value}
-    with pytest.raises(psycopg.errors.CheckViolation):
+    with pytest.raises(psycopg.errors.CheckViolation, match=f"the intent is refused: {column} ") as refused:
         stage.put(**row)
+    assert refused.value.diag.column_name == column
     assert placed(stage) == []
+
+
+OPTIONS: list[Row] = [
+    {},
+    {"resource": "sku-17"},
+    {"expected_version": "v1"},
+    {"ordering_key": "k"},
+    {"compensates": "o-1", "revision_of": "o-2", "on_behalf_of": "eve"},
+    {"traceparent": "00-" + 32 * "1" + "-" + 16 * "2" + "-01"},
+    {"arguments": None, "content_type": "text/plain", "body": b"hello"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "none")
+def test_the_digest_is_recomputed_whatever_options_an_intent_has(stage: Stage, options: Row) -> None:
+    stage.register()
+    names = ("tenant_id", "operation_id", "tool", "resource", "expected_version", "arguments", "content_type", "body")
+    row = dict.fromkeys(names) | {"tenant_id": "acme", "operation_id": "op", "tool": "stock.set", "arguments": "{}"}
+    row |= {"principal_id": "svc"} | options
+    right = stage.value("select outbox.intent_digest(%s, %s, %s, %s, %s, %s, %s, %s)", *[row[name] for name in names])
+    insert = "insert into outbox.intent ({}, digest) values ({}, %(digest)s)".format(
+        ", ".join(row), ", ".join(f"%({name})s" for name in row)
+    ).encode()
+    for name in names:
+        changed = row | {name: b"bye" if name == "body" else f"{row[name] or ''}1"}
+        with pytest.raises(psycopg.errors.CheckViolation):
+            stage.admin.execute(insert, changed | {"digest": right})
+    stage.admin.execute(insert, row | {"digest": right})
+    assert len(placed(stage)) == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- lanes

@@ -195,10 +195,10 @@ CREATE FUNCTION outbox.database_oid() RETURNS oid
     RETURN (SELECT d.oid FROM pg_database d WHERE (d.datname = current_database()));
 CREATE FUNCTION outbox.lp(v text) RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN (v IS NULL) THEN int4send('-1'::integer) ELSE (int4send(octet_length(v)) || convert_to(v, 'UTF8'::name)) END;
+    RETURN COALESCE((int4send(octet_length(v)) || convert_to(v, 'UTF8'::name)), int4send('-1'::integer));
 CREATE FUNCTION outbox.digest_of(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN sha256(((((((('\x6f7574626f782f3100'::bytea || outbox.lp(tenant_id)) || outbox.lp(operation_id)) || outbox.lp(tool)) || outbox.lp(resource)) || outbox.lp(expected_version)) || outbox.lp(arguments)) || CASE WHEN (body IS NULL) THEN '\x'::bytea ELSE ((outbox.lp(content_type) || int4send(octet_length(body))) || body) END));
+    RETURN sha256(((((((('\x6f7574626f782f3100'::bytea || outbox.lp(tenant_id)) || outbox.lp(operation_id)) || outbox.lp(tool)) || outbox.lp(resource)) || outbox.lp(expected_version)) || outbox.lp(arguments)) || COALESCE(((outbox.lp(content_type) || int4send(octet_length(body))) || body), '\x'::bytea)));
 CREATE FUNCTION outbox.doubt_upsert(p_seq bigint, p_receiver_id integer, p_lane integer, p_attempt integer, p_exposed_at timestamp with time zone, p_settle interval, p_step outbox.step, p_next_at timestamp with time zone, p_accepted boolean, p_no_resend boolean, p_reason text) RETURNS void
     LANGUAGE sql
     AS $$
@@ -451,6 +451,9 @@ exception when lock_not_available then
   raise exception 'a transaction that has written an intent stays open' using errcode = 'OB409',
     hint = 'A tool is moved or removed when no such transaction is open. Try again.';
 end $$;
+CREATE FUNCTION outbox.identity_fault(tenant_id text, operation_id text, principal_id text) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN ((octet_length(tenant_id) > 200) OR (tenant_id !~ '^[!-~]+$'::text)) THEN 'tenant_id is not 1 to 200 characters from ! to ~'::text WHEN ((octet_length(operation_id) > 200) OR (operation_id !~ '^[!-~]+$'::text)) THEN 'operation_id is not 1 to 200 characters from ! to ~'::text WHEN ((octet_length(principal_id) > 200) OR (principal_id !~ '^[!-~]+$'::text)) THEN 'principal_id is not 1 to 200 characters from ! to ~'::text ELSE NULL::text END;
 CREATE FUNCTION outbox.inherit_lanes() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -491,15 +494,21 @@ CREATE TABLE outbox.intent (
     redacted_at timestamp with time zone,
     digest bytea NOT NULL
 );
-CREATE FUNCTION outbox.intent_fault(i outbox.intent) RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN (((octet_length((i).tenant_id) < 1) OR (octet_length((i).tenant_id) > 200)) OR ((i).tenant_id ~ '[^!-~]'::text)) THEN 'tenant_id is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).operation_id) < 1) OR (octet_length((i).operation_id) > 200)) OR ((i).operation_id ~ '[^!-~]'::text)) THEN 'operation_id is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).principal_id) < 1) OR (octet_length((i).principal_id) > 200)) OR ((i).principal_id ~ '[^!-~]'::text)) THEN 'principal_id is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).compensates) < 1) OR (octet_length((i).compensates) > 200)) OR ((i).compensates ~ '[^!-~]'::text)) THEN 'compensates is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).revision_of) < 1) OR (octet_length((i).revision_of) > 200)) OR ((i).revision_of ~ '[^!-~]'::text)) THEN 'revision_of is not 1 to 200 characters from ! to ~'::text WHEN (((octet_length((i).on_behalf_of) < 1) OR (octet_length((i).on_behalf_of) > 200)) OR ((i).on_behalf_of ~ '[^!-~]'::text)) THEN 'on_behalf_of is not 1 to 200 characters from ! to ~'::text WHEN ((octet_length((i).resource) < 1) OR (octet_length((i).resource) > 2000)) THEN 'resource is not 1 to 2000 bytes'::text WHEN ((octet_length((i).ordering_key) < 1) OR (octet_length((i).ordering_key) > 2000)) THEN 'ordering_key is not 1 to 2000 bytes'::text WHEN (octet_length((i).arguments) > 262144) THEN 'arguments are more than 262144 bytes'::text WHEN (octet_length((i).body) > 262144) THEN 'body is more than 262144 bytes'::text WHEN ((i).content_type !~ '^[ -~]{1,200}$'::text) THEN 'content_type is not 1 to 200 characters from space to ~'::text WHEN ((i).expected_version !~ '^[ -~]{1,200}$'::text) THEN 'expected_version is not 1 to 200 characters from space to ~'::text WHEN ((i).traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN 'traceparent is not that of W3C Trace Context'::text WHEN ((i).redacted_at IS NOT NULL) THEN NULL::text WHEN (((i).arguments IS NULL) = ((i).body IS NULL)) THEN 'arguments or body: exactly one of them is the payload'::text WHEN (((i).body IS NULL) <> ((i).content_type IS NULL)) THEN 'content_type belongs to a body, and to nothing else'::text WHEN ((i).digest <> outbox.digest_of((i).tenant_id, (i).operation_id, (i).tool, (i).resource, (i).expected_version, (i).arguments, (i).content_type, (i).body)) THEN 'digest is not that of this intent: see outbox.intent_digest()'::text ELSE NULL::text END;
 CREATE FUNCTION outbox.intent_is_sound(i outbox.intent) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
 declare
-  fault pg_catalog.text := outbox.intent_fault(i);
+  fault pg_catalog.text;
 begin
+  if coalesce(i.compensates, i.revision_of, i.on_behalf_of, i.resource, i.ordering_key, i.content_type, i.expected_version, i.traceparent) is null
+     and i.body is null and i.redacted_at is null then
+    fault := coalesce(outbox.identity_fault(i.tenant_id, i.operation_id, i.principal_id),
+      outbox.payload_fault(i.digest, null, i.tenant_id, i.operation_id, i.tool, null, null, i.arguments, null, null));
+  else
+    fault := coalesce(outbox.identity_fault(i.tenant_id, i.operation_id, i.principal_id), outbox.option_fault(i),
+      outbox.payload_fault(i.digest, i.redacted_at, i.tenant_id, i.operation_id, i.tool, i.resource, i.expected_version, i.arguments,
+        i.content_type, i.body));
+  end if;
   if fault is null then
     return true;
   end if;
@@ -545,6 +554,9 @@ begin
   perform pg_advisory_xact_lock(hashtextextended('outbox.must_be_seen', 0));
   perform setval('outbox.must_be_seen', pg_current_xact_id()::text::bigint);
 end $$;
+CREATE FUNCTION outbox.option_fault(i outbox.intent) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN ((octet_length((i).compensates) > 200) OR ((i).compensates !~ '^[!-~]+$'::text)) THEN 'compensates is not 1 to 200 characters from ! to ~'::text WHEN ((octet_length((i).revision_of) > 200) OR ((i).revision_of !~ '^[!-~]+$'::text)) THEN 'revision_of is not 1 to 200 characters from ! to ~'::text WHEN ((octet_length((i).on_behalf_of) > 200) OR ((i).on_behalf_of !~ '^[!-~]+$'::text)) THEN 'on_behalf_of is not 1 to 200 characters from ! to ~'::text WHEN ((octet_length((i).resource) < 1) OR (octet_length((i).resource) > 2000)) THEN 'resource is not 1 to 2000 bytes'::text WHEN ((octet_length((i).ordering_key) < 1) OR (octet_length((i).ordering_key) > 2000)) THEN 'ordering_key is not 1 to 2000 bytes'::text WHEN (octet_length((i).body) > 262144) THEN 'body is more than 262144 bytes'::text WHEN ((octet_length((i).content_type) > 200) OR ((i).content_type !~ '^[ -~]+$'::text)) THEN 'content_type is not 1 to 200 characters from space to ~'::text WHEN ((octet_length((i).expected_version) > 200) OR ((i).expected_version !~ '^[ -~]+$'::text)) THEN 'expected_version is not 1 to 200 characters from space to ~'::text WHEN ((i).traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) THEN 'traceparent is not that of W3C Trace Context'::text ELSE NULL::text END;
 CREATE FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -579,6 +591,9 @@ begin
   end if;
   return ended;
 end $$;
+CREATE FUNCTION outbox.payload_fault(digest bytea, redacted_at timestamp with time zone, tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN (octet_length(arguments) > 262144) THEN 'arguments are more than 262144 bytes'::text WHEN (redacted_at IS NOT NULL) THEN NULL::text WHEN ((arguments IS NULL) = (body IS NULL)) THEN 'arguments or body: exactly one of them is the payload'::text WHEN ((body IS NULL) <> (content_type IS NULL)) THEN 'content_type belongs to a body, and to nothing else'::text WHEN (digest <> outbox.digest_of(tenant_id, operation_id, tool, resource, expected_version, arguments, content_type, body)) THEN 'digest is not that of this intent: see outbox.intent_digest()'::text ELSE NULL::text END;
 CREATE FUNCTION outbox.pending_fault(p outbox.pending) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN ((p).state = ANY (ARRAY['succeeded'::outbox.state, 'rejected'::outbox.state])) THEN 'only_open_operations'::text WHEN (((p).state <> ALL (ARRAY['executing'::outbox.state, 'unknown'::outbox.state])) AND ((p).unresolved_at IS NOT NULL)) THEN 'only_executing_and_unknown_hide_an_effect'::text WHEN (((p).state = 'unknown'::outbox.state) AND (((p).unresolved_at IS NULL) OR ((p).first_sent_at IS NULL) OR ((p).resend_until IS NULL))) THEN 'unknown_is_unresolved'::text WHEN (((p).state = 'executing'::outbox.state) AND (((p).attempt < 1) OR ((p).fence IS NULL) OR ((p).begun_at IS NULL) OR ((p).first_sent_at IS NULL) OR ((p).resend_until IS NULL))) THEN 'executing_is_exposed'::text ELSE NULL::text END;
@@ -1932,6 +1947,13 @@ GRANT ALL ON FUNCTION outbox.get_operation(p_tenant_id text, p_operation_id text
 REVOKE ALL ON FUNCTION outbox.held(p_tenant_id text, p_operation_id text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.hold_writers() FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.hold_writers() TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.identity_fault(tenant_id text, operation_id text, principal_id text) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.identity_fault(tenant_id text, operation_id text, principal_id text) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.identity_fault(tenant_id text, operation_id text, principal_id text) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.identity_fault(tenant_id text, operation_id text, principal_id text) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.identity_fault(tenant_id text, operation_id text, principal_id text) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.identity_fault(tenant_id text, operation_id text, principal_id text) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.identity_fault(tenant_id text, operation_id text, principal_id text) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.inherit_lanes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.intent_digest(tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_writer;
@@ -1968,13 +1990,6 @@ GRANT INSERT(revision_of) ON TABLE outbox.intent TO outbox_writer;
 GRANT INSERT(on_behalf_of) ON TABLE outbox.intent TO outbox_writer;
 GRANT INSERT(traceparent) ON TABLE outbox.intent TO outbox_writer;
 GRANT INSERT(digest) ON TABLE outbox.intent TO outbox_writer;
-REVOKE ALL ON FUNCTION outbox.intent_fault(i outbox.intent) FROM PUBLIC;
-GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_writer;
-GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_relay;
-GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_reconciler;
-GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_approver;
-GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_operator;
-GRANT ALL ON FUNCTION outbox.intent_fault(i outbox.intent) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.intent_is_sound(i outbox.intent) TO outbox_relay;
@@ -2005,11 +2020,25 @@ GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.lane_of(lanes integer, tenant_id text, key text) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.must_be_seen() FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox.option_fault(i outbox.intent) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.option_fault(i outbox.intent) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.option_fault(i outbox.intent) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.option_fault(i outbox.intent) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.option_fault(i outbox.intent) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.option_fault(i outbox.intent) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.option_fault(i outbox.intent) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_operator;
 GRANT ALL ON FUNCTION outbox.pause_add(p_kind text, p_name text, p_by text, p_reason text) TO outbox_relay;
 REVOKE ALL ON FUNCTION outbox.pause_end(p_kind text, p_name text, p_by text, p_reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pause_end(p_kind text, p_name text, p_by text, p_reason text) TO outbox_operator;
+REVOKE ALL ON FUNCTION outbox.payload_fault(digest bytea, redacted_at timestamp with time zone, tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.payload_fault(digest bytea, redacted_at timestamp with time zone, tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_writer;
+GRANT ALL ON FUNCTION outbox.payload_fault(digest bytea, redacted_at timestamp with time zone, tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.payload_fault(digest bytea, redacted_at timestamp with time zone, tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_reconciler;
+GRANT ALL ON FUNCTION outbox.payload_fault(digest bytea, redacted_at timestamp with time zone, tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_approver;
+GRANT ALL ON FUNCTION outbox.payload_fault(digest bytea, redacted_at timestamp with time zone, tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_operator;
+GRANT ALL ON FUNCTION outbox.payload_fault(digest bytea, redacted_at timestamp with time zone, tenant_id text, operation_id text, tool text, resource text, expected_version text, arguments text, content_type text, body bytea) TO outbox_viewer;
 REVOKE ALL ON FUNCTION outbox.pending_fault(p outbox.pending) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.pending_fault(p outbox.pending) TO outbox_writer;
 GRANT ALL ON FUNCTION outbox.pending_fault(p outbox.pending) TO outbox_relay;
