@@ -244,6 +244,16 @@ def test_an_act_on_one_operation_reads_that_operation(burst: Stage, act: str) ->
     assert len(rows) == 1
 
 
+def test_claiming_doubts_reads_no_more_than_it_claims(burst: Stage) -> None:
+    """However much is due; what is claimed already is passed by, and is no more than a process works on at a time."""
+    reconciler, statement = burst.as_role("reconciler"), sql.load("reconcile")["claim_doubt"]
+    claim = {"receiver_ids": [1], "places": [50], "claim": uuid4(), "claim_seconds": 60}
+    with reconciler.transaction(force_rollback=True):
+        for _ in range(2):
+            rows = assert_reads_at_most(reconciler, 10 * 50, lambda: reconciler.execute(statement, claim).fetchall())
+            assert len(rows) == 50
+
+
 def test_claiming_doubts_reads_what_is_due(burst: Stage) -> None:
     due = burst.rows("select seq from outbox.doubt order by seq limit 10")
     burst.rows("update outbox.doubt set next_at = 'infinity' where seq > %s", due[-1]["seq"])
