@@ -104,7 +104,8 @@ class Observation:
     fence: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "note", storable(self.note, EXCERPT_BYTES_MAX))
+        if self.note:
+            object.__setattr__(self, "note", storable(self.note, EXCERPT_BYTES_MAX))
         if self.external_id is not None:
             object.__setattr__(self, "external_id", storable(self.external_id, EXTERNAL_ID_BYTES_MAX))
         if self.receipt is not None:

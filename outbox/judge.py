@@ -7,12 +7,13 @@ comes back (an error page, a cut body, a state that nobody declared, one page to
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from outbox.contract import Lookup, Read, Wiring
 from outbox.evidence import Observation, Verdict
 from outbox.matching import MISSING, Seen, at, canonical, identifier, matches
+from outbox.outcome import Answer
 
 _FOUND: Final = 200
 
@@ -59,7 +60,7 @@ def judge_read(pages: Sequence[Seen], *, wiring: Wiring, sent_key: str) -> Obser
         records |= {record.external_id or record.text: record for record in found}
     answer = pages[-1].answer(wiring.contract.request_id_header)
     if records:
-        return replace(_weigh(list(records.values())), answer=answer)
+        return _weigh(list(records.values()), answer)
     return Observation(verdict=Verdict.NOT_FOUND if complete else Verdict.UNKNOWN, note=note, answer=answer)
 
 
@@ -120,7 +121,7 @@ def _state(record: Any, read: Read) -> tuple[Verdict, str]:
     return Verdict.UNKNOWN, "still pending" if word in read.pending else "in a state that the contract does not know"
 
 
-def _weigh(records: list[_Record]) -> Observation:
+def _weigh(records: list[_Record], answer: Answer) -> Observation:
     decisive = min(records, key=lambda record: _WEIGHT.index(record.verdict))
     effects = [record for record in records if record.verdict in {Verdict.CONFIRMED, Verdict.PARTIAL}]
     return Observation(
@@ -129,4 +130,5 @@ def _weigh(records: list[_Record]) -> Observation:
         external_id=decisive.external_id,
         receipt=decisive.text if decisive.verdict is Verdict.CONFIRMED else None,
         duplicates=max(0, len(effects) - 1),
+        answer=answer,
     )

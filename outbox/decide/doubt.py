@@ -14,9 +14,8 @@ waiting; proof costs nothing, so it stands before the resend.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from outbox.contract import Fencing, Key, Wiring
 from outbox.decide.facts import (
@@ -43,8 +42,7 @@ from outbox.evidence import Evidence, Kind, Verdict
 from outbox.states import Cause, State
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(NamedTuple):
     """One operation in doubt, with everything that a rule may use."""
 
     op: OperationFacts

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from outbox.evidence import Evidence
 from outbox.states import Cause, State
@@ -62,10 +62,11 @@ class NoResend(StrEnum):
     """As often as the contract's back-off allows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationFacts:
+class OperationFacts(NamedTuple):
     """
     What the database knows about one operation in doubt. Times are the database's.
+
+    A tuple, since it is made for every decision: that takes a fifth of the time that a frozen data class takes.
 
     `attempt` is the number of the latest attempt. `first_sent_at` and `resend_until` were fixed at the first exposure
     (`resend_until`: FOREVER for a key that never expires, equal to `first_sent_at` where there is none).

@@ -4,7 +4,6 @@
 The oracle below is written from the design, not from the code: what each decision must be able to show for itself.
 """
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -200,5 +199,5 @@ def test_a_permission_that_goes_never_leads_to_another_attempt(
     situation: tuple[OperationFacts, Wiring, list[Evidence], float],
 ) -> None:
     op, wiring, evidence, seconds = situation
-    gone = replace(op, permission_holds=False)
+    gone = op._replace(permission_holds=False)
     assert not isinstance(next_step(gone, wiring, evidence, at(seconds)), Resend | Authorize)

@@ -9,7 +9,7 @@ import copy
 import heapq
 import math
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 from outbox.contract import Fencing, Key, Wiring
@@ -170,7 +170,7 @@ class World:
 
     def to(self, state: State, why: str) -> None:
         check_move(self.op.state, state)
-        self.op = replace(self.op, state=state)
+        self.op = self.op._replace(state=state)
         self.trace.append(f"{self.now:.1f} {state} ({why})")
         if state is not State.EXECUTING and state is not State.UNKNOWN and self.doubted_since is not None:
             self.doubt_seconds.append(self.now - self.doubted_since)
@@ -191,8 +191,8 @@ class World:
                 self.to(State.REJECTED, decision.cause)
             case Authorize():
                 if decision.anchor_anew:
-                    self.op = replace(self.op, first_sent_at=None, resend_until=None)
-                self.op = replace(self.op, last_exposed_at=None, settle_at=None, accepted=False)
+                    self.op = self.op._replace(first_sent_at=None, resend_until=None)
+                self.op = self.op._replace(last_exposed_at=None, settle_at=None, accepted=False)
                 self.to(State.AUTHORIZED, decision.cause)
             case Look():
                 self.wait_until(seconds(decision.at))
@@ -232,7 +232,7 @@ class World:
         verdict = self.seen_at(sent)
         self.now += self.random.uniform(0, 40) if self.late_daemons else 0.0
         self.trace.append(f"{sent:.1f} look: {verdict}")
-        self.op = replace(self.op, reads=self.op.reads + 1, last_read_at=at(sent))
+        self.op = self.op._replace(reads=self.op.reads + 1, last_read_at=at(sent))
         if verdict is not Verdict.UNKNOWN or self.random.random() < 0.5:
             found = Evidence(
                 kind=Kind.LOOKUP,
@@ -278,8 +278,7 @@ class World:
         if resend:
             self.resends.append((begun, seconds(first)))
         until = op.resend_until or (FOREVER if math.isinf(self.retention) else at(begun + self.retention))
-        self.op = replace(
-            self.op,
+        self.op = self.op._replace(
             attempt=op.attempt + 1,
             first_sent_at=first,
             resend_until=until,
@@ -311,8 +310,7 @@ class World:
     def record(self, before: OperationFacts, outcome: Outcome, after: Transition) -> None:
         """What the statements of the database do with a transition."""
         delay = after.delay_seconds or 0.0
-        op = replace(
-            self.op,
+        op = self.op._replace(
             cause=after.cause,
             gave_up_at=at(self.now),
             not_before=at(self.now + delay),
@@ -323,13 +321,13 @@ class World:
             not_sent=self.op.not_sent + isinstance(outcome, NotSent),
         )
         if after.withdraw:
-            op = replace(op, last_exposed_at=before.last_exposed_at)
+            op = op._replace(last_exposed_at=before.last_exposed_at)
             if isinstance(outcome, NotSent) and before.first_sent_at is None:
-                op = replace(op, first_sent_at=None, resend_until=None)
+                op = op._replace(first_sent_at=None, resend_until=None)
         self.op = op
         self.to(after.state, after.cause or "receipt")
         if after.state is State.AUTHORIZED:
-            self.op = replace(self.op, cause=after.cause if after.step is Step.PERSON else None)
+            self.op = self.op._replace(cause=after.cause if after.step is Step.PERSON else None)
             self.now += delay
 
     def outcome_of_attempt(self) -> Outcome:

@@ -281,7 +281,7 @@ def test_an_operation_is_not_attempted_more_often_than_its_back_off_allows() -> 
     seen = look(Verdict.NOT_FOUND, 100, attempt=4)
     spent = doubt(made, attempt=4, last_exposed_at=at(50), throttled=1)
     assert next_step(spent, made, [seen], at(101)) == Reject(seen, Cause.NO_EFFECT)
-    assert isinstance(next_step(replace(spent, throttled=2), made, [seen], at(101)), Authorize)
+    assert isinstance(next_step(spent._replace(throttled=2), made, [seen], at(101)), Authorize)
 
 
 def test_an_only_attempt_that_never_left_frees_the_operation_and_its_window() -> None:
@@ -553,9 +553,9 @@ def test_the_six_rules_speak_in_their_order() -> None:
     op = doubt(made, **tired)
     known: list[Evidence] = []
     kinds = [type(next_step(op, made, known, at(701)))]
-    op = replace(op, reads=0)
+    op = op._replace(reads=0)
     kinds.append(type(next_step(op, made, known, at(701))))
-    inside = replace(op, resend_until=at(2_000))
+    inside = op._replace(resend_until=at(2_000))
     longer = of_class("key and strong look", key_retention="2000s")
     kinds.append(type(next_step(inside, longer, known, at(701))))
     known.append(look(Verdict.NOT_FOUND, 100))
