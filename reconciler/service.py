@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 
 from outbox.contract import ReceiverConfig
-from outbox.daemon import ClockWatch, Crew, Heart, Life, Member, Stopping, cancelled, opened, retrying
+from outbox.daemon import ClockWatch, Crew, Heart, Life, Member, Stopping, cancelled, opened, until_answered
 from outbox.errors import ConfigError, DatabaseUnavailable, Problem, SchemaMismatch
 from outbox.observe import Meters, emit
 from outbox.receivers import Receiver, open_receiver
@@ -166,9 +166,7 @@ async def _until_stopped(stopping: Stopping, sweeping: "asyncio.Task[None]") -> 
 async def _persistently(stop: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:
     """Do it; again where the database was away; not again once asked to stop."""
     try:
-        async for attempt in retrying(stop):
-            with attempt:
-                await work()
+        await until_answered(work, stop)
     except DatabaseUnavailable:
         if not stop.is_set():
             raise

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from outbox.daemon import Crew, retrying
+from outbox.daemon import Crew, until_answered
 from outbox.decide.facts import Step
 from outbox.errors import DatabaseError, DatabaseUnavailable
 from outbox.lease import LocalLease, boottime
@@ -85,9 +85,7 @@ class Lane:
     async def _turn(self) -> None:
         again_at = 0.0
         try:
-            async for trial in retrying(self._closing):
-                with trial:
-                    await self.claims.step()
+            await until_answered(self.claims.step, self._closing)
             again_at = self.claims.next_step_at()
         except DatabaseUnavailable:
             return  # closed meanwhile

@@ -7,13 +7,14 @@ share, and closes what is above it; a closed lane is given back when its last an
 live for a receiver as long as it was heard of within that receiver's lease, so its share is free when its lanes are.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox import crashpoints
-from outbox.daemon import Heart, Member, retrying
+from outbox.daemon import Heart, Member, until_answered
 from outbox.errors import DatabaseUnavailable
 from outbox.lease import LocalLease, boottime
 from outbox.observe import emit
@@ -183,14 +184,15 @@ class Leases:
         # From here on it is not renewed: that it is refused then would say nothing.
         self._forget(holding.key)
         try:
-            async for trial in retrying(lane.give_up):
-                with trial:
-                    crashpoints.reach("before_release")
-                    await self._store.dicts("give_back_lane", **holding.parameters)
-                    crashpoints.reach("after_release")
+            await until_answered(functools.partial(self._give_back, holding), lane.give_up)
         except DatabaseUnavailable:
             return
         emit("lane_given_back", receiver=holding.receiver, lane=holding.lane, fence=holding.fence)
+
+    async def _give_back(self, holding: Holding) -> None:
+        crashpoints.reach("before_release")
+        await self._store.dicts("give_back_lane", **holding.parameters)
+        crashpoints.reach("after_release")
 
     def _in_our_order(self, free: Iterable[int], service: Service) -> list[int]:
         """Free lanes, beginning somewhere of our own: relays that start together do not race for the same ones."""

@@ -12,12 +12,13 @@ before it is believed. What is then still missing was decided by somebody else, 
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
 from outbox import crashpoints
-from outbox.daemon import retrying
+from outbox.daemon import until_answered
 from outbox.decide.facts import Step
 from outbox.errors import DatabaseError, DatabaseUnavailable, Unstorable
 from outbox.observe import Meters, emit
@@ -212,11 +213,7 @@ class Recorder:
 
     async def _ask(self, statement: str, parameters: Columns) -> list[Row]:
         """Ask until there is an answer. Raises Unstorable, or DatabaseUnavailable once it was told to give up."""
-        rows: list[Row] = []
-        async for trial in retrying(self._give_up):
-            with trial:
-                rows = await self._ask_once(statement, parameters)
-        return rows
+        return await until_answered(functools.partial(self._ask_once, statement, parameters), self._give_up)
 
     async def _ask_once(self, statement: str, parameters: Columns) -> list[Row]:
         writes = statement in _ORDER

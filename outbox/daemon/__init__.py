@@ -11,7 +11,7 @@ from outbox.daemon.clock import ClockWatch
 from outbox.daemon.heart import Heart
 from outbox.daemon.member import Kind, Member, program_version
 from outbox.daemon.start import Life, check_role, check_schema, opened, weak_settings
-from outbox.daemon.stop import CANCEL_AGAIN_SECONDS, CANCEL_SECONDS_MAX, Crew, Stopping, cancelled, retrying
+from outbox.daemon.stop import CANCEL_AGAIN_SECONDS, CANCEL_SECONDS_MAX, Crew, Stopping, cancelled, until_answered
 
 __all__ = [
     "CANCEL_AGAIN_SECONDS",
@@ -29,6 +29,6 @@ __all__ = [
     "do_chores",
     "opened",
     "program_version",
-    "retrying",
+    "until_answered",
     "weak_settings",
 ]

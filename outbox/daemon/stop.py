@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import random
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import tenacity
@@ -27,18 +28,28 @@ EXIT_FORCED: Final = 1
 _FORCED: Final = b"Not everything ended in time, and the process ends all the same: what was in flight is looked up.\n"
 
 
-def retrying(stop: asyncio.Event | None = None) -> tenacity.AsyncRetrying:
-    """Try again as long as the database does not answer, at growing, random intervals.
+async def until_answered(act: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T:
+    """Do this; as long as the database does not answer, do it again, at growing, random intervals.
 
-    With `stop`, the last DatabaseUnavailable is raised once it is set. Whoever repeats a write must know how to
-    recognise that the first one was committed.
+    The last DatabaseUnavailable is raised once `stop` is set. Whoever repeats a write must know how to recognise that
+    the first one was committed.
     """
-    return tenacity.AsyncRetrying(
+    try:
+        return await act()  # as nearly always: what follows costs as much as a short statement
+    except DatabaseUnavailable:
+        if stop.is_set():
+            raise
+    await asyncio.sleep(random.uniform(0.0, _RETRY_SECONDS_FIRST))  # noqa: S311 - so that not all come back at once
+    again = tenacity.AsyncRetrying(
         retry=tenacity.retry_if_exception_type(DatabaseUnavailable),
         wait=tenacity.wait_random_exponential(multiplier=_RETRY_SECONDS_FIRST, max=_RETRY_SECONDS_MAX),
-        stop=tenacity.stop_never if stop is None else (lambda _: stop.is_set()),
+        stop=lambda _: stop.is_set(),
         reraise=True,
     )
+    async for trial in again:
+        with trial:
+            return await act()
+    raise AssertionError  # it ends with an answer or with what was raised
 
 
 async def cancelled(*tasks: "asyncio.Task[Any]", within_seconds: float = CANCEL_SECONDS_MAX) -> bool:
