@@ -39,7 +39,7 @@ MEASURES: dict[str, tuple[bool, Measure]] = {
 def main(argv: list[str] | None = None) -> int:
     """0, also where a goal is missed: a figure is no defect. docs/performance.md says what is known about each."""
     arguments = _parser().parse_args(argv)
-    scale = Scale(factor=0.1, rounds=1) if arguments.quick else Scale(full=arguments.full)
+    scale = Scale(factor=0.1, rounds=1) if arguments.quick else Scale(full=arguments.full, rounds=arguments.rounds)
     console = Console()
     about = machine()
     console.print(f"On {about['cores']} x {about['cpu']}, {about['memory_gb']} GB, load {about['load_before']:.1f}")
@@ -63,6 +63,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", action="append", choices=MEASURES, help="may be given several times")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each thing is done, in turns (default: 3)")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="a tenth of each, once: to see that it works")
     size.add_argument("--full", action="store_true", help="backlogs of millions: hours")
