@@ -201,7 +201,7 @@ def snapshot(house: House, scale: Scale) -> Iterator[Result]:
                 foreign.execute("set transaction isolation level repeatable read")
                 foreign.execute("select count(*) from outbox.tool")
             started = time.monotonic()
-            while time.monotonic() < started + limit or len(rates) < 3:  # noqa: PLR2004 - a first third and a last
+            while time.monotonic() < started + limit or len(rates) < 3:
                 place.enqueue(number)
                 rates.append(place.drain(number).rate)
         return rates
