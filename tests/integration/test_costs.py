@@ -11,7 +11,7 @@ from tests.support.doubts import register
 from tests.support.eventually import eventually
 from tests.support.postgres import Database
 from tests.support.relays import KEYED, registry, relay_on
-from tests.support.stage import Stage
+from tests.support.stage import Row, Stage, insert_intent
 
 BATCH, BATCHES = 500, 8
 LOG_BYTES_MAX = 700
@@ -94,3 +94,20 @@ def test_what_every_insert_reads_of_its_checks_is_short(stage: Stage) -> None:
         " where contype = 'c' and conrelid in ('outbox.intent'::regclass, 'outbox.pending'::regclass)"
     )
     assert read <= 1000
+
+
+def test_an_insert_looks_for_its_tool_and_its_tombstone_by_key(stage: Stage) -> None:
+    """Though both tables are so small that a plan by their statistics reads all of them, and hashes it."""
+    stage.admin.execute("analyze outbox.tool, outbox.tombstone")
+    row: Row = {"tenant_id": "acme", "operation_id": "one-more", "tool": KEYED, "principal_id": "svc"}
+    row |= {"resource": None, "expected_version": None, "arguments": "{}"}
+    with stage.admin.transaction():
+        stage.admin.execute(insert_intent(row), row)
+        looks = stage.rows(
+            """
+            select pg_stat_get_xact_numscans(indrelid) as sequential,
+              pg_stat_get_xact_numscans(indexrelid) > 0 as by_key
+            from pg_index where indisprimary and indrelid in ('outbox.tool'::regclass, 'outbox.tombstone'::regclass)
+            """
+        )
+    assert [(look["sequential"], look["by_key"]) for look in looks] == [(0, True), (0, True)]

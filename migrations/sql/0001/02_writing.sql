@@ -30,19 +30,24 @@ begin
     using errcode = '23505', hint = 'Use a new operation id for a new effect; outbox.put answers for an old one.';
 end $$;
 
--- Statement trigger with a transition table: right for one row, many rows, COPY, MERGE and ON CONFLICT alike.
-create function outbox.place() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+-- Statement trigger with a transition table: right for one row, many rows, COPY, MERGE and ON CONFLICT alike. Two looks by key per row,
+-- whatever the statistics say: to make a hash table of the tools and the tombstones costs more, for one row and for many.
+create function outbox.place() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 begin
   -- Above READ COMMITTED the snapshot may be older than a purge, whose tombstones are invisible: an old id would have a second effect. Or
   -- than the move of a tool: its operation would lie where nobody looks for it.
-  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
-     and not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.must_be_seen s), pg_current_snapshot()) then
-    raise exception 'operations were purged, or a tool was moved, since this transaction began' using errcode = '40001', hint = 'Retry the transaction.';
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    -- Apart: a condition that looks into a table is run as a statement.
+    if not pg_visible_in_snapshot((select s.last_value::text::xid8 from outbox.must_be_seen s), pg_current_snapshot()) then
+      raise exception 'operations were purged, or a tool was moved, since this transaction began'
+        using errcode = '40001', hint = 'Retry the transaction.';
+    end if;
   end if;
   insert into outbox.pending (receiver_id, lane, seq, state, next_at, ord, expires_at, policy_version)
     select coalesce(t.receiver_id, outbox.refuse_tool(n.tool)),
            outbox.lane_of(t.lanes, n.tenant_id, coalesce(n.ordering_key, n.operation_id)), n.seq,
-           (case when t.requires_approval then 'proposed' else 'authorized' end)::outbox.state,
+           case when t.requires_approval then 'proposed'::outbox.state else 'authorized' end,
            coalesce(n.not_before, n.created_at), outbox.ordering_hash(n.tenant_id, n.ordering_key), n.expires_at, t.policy_version
     from inserted n
     left join outbox.tool t on t.name = n.tool
@@ -106,22 +111,20 @@ declare
   old outbox.intent;
   known record;
 begin
-  perform outbox.check_tenant(p_tenant_id);
+  p_tenant_id := outbox.check_tenant(p_tenant_id);
   for tries in 1..5 loop
     -- In one snapshot, an id that was purged is in exactly one of both places.
-    select i.seq, t.requires_approval, g.seq as grave, g.digest, g.principal_id, g.state, g.cause, g.external_id, g.ended_at into known
-      from (values (p_tenant_id, p_operation_id)) as wanted(tenant_id, operation_id)
-      left join outbox.intent i on i.tenant_id = wanted.tenant_id and i.operation_id = wanted.operation_id
-      left join outbox.tombstone g on g.tenant_id = wanted.tenant_id and g.operation_id = wanted.operation_id
-      left join outbox.tool t on t.name = p_tool;
-    if known.grave is not null then
-      answer.seq := known.grave;
+    select (select i.seq from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id) as seq,
+           (select g from outbox.tombstone g where g.tenant_id = p_tenant_id and g.operation_id = p_operation_id) as grave,
+           (select t.requires_approval from outbox.tool t where t.name = p_tool) as asks into known;
+    if (known.grave).seq is not null then
+      answer.seq := (known.grave).seq;
       answer.created := false;
-      answer.differs := array_remove(array[case when known.digest <> p_digest then 'digest' end,
-                                           case when known.principal_id <> p_principal_id then 'principal_id' end], null);
+      answer.differs := array_remove(array[case when (known.grave).digest <> p_digest then 'digest' end,
+                                           case when (known.grave).principal_id <> p_principal_id then 'principal_id' end], null);
       if answer.differs = '{}' then
-        answer.state := known.state; answer.cause := known.cause; answer.external_id := known.external_id;
-        answer.ended_at := known.ended_at; answer.purged := true;
+        answer.state := (known.grave).state; answer.cause := (known.grave).cause; answer.external_id := (known.grave).external_id;
+        answer.ended_at := (known.grave).ended_at; answer.purged := true;
       end if;
       return answer;
     end if;
@@ -131,10 +134,9 @@ begin
         values (p_tenant_id, p_operation_id, p_tool, p_resource, p_arguments, p_content_type, p_body, p_expected_version, p_ordering_key,
           p_principal_id, p_expires_at, p_not_before, p_compensates, p_revision_of, p_on_behalf_of, p_traceparent, p_digest)
         on conflict (tenant_id, operation_id) do nothing
-        returning intent.seq, intent.created_at into answer.seq, answer.created_at;
+        returning intent.seq, true, '{}', case when known.asks then 'proposed' else 'authorized' end, null, 0, null, null,
+          intent.created_at, null, false into answer;
       if found then
-        answer.created := true; answer.differs := '{}'; answer.attempt := 0; answer.purged := false;
-        answer.state := case when known.requires_approval then 'proposed' else 'authorized' end;
         return answer;
       end if;
     end if;
