@@ -23,6 +23,7 @@ Measure = Callable[[House, Scale], Iterator[Result]]
 MEASURES: dict[str, tuple[bool, Measure]] = {
     "costs": (False, drain.costs),
     "enqueue": (False, enqueue.one_connection),
+    "enqueue_python": (False, enqueue.python),
     "enqueue_fsync": (True, enqueue.many_connections),
     "checks": (False, drain.checks),
     "peers": (False, drain.against_peers),

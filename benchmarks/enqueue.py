@@ -1,39 +1,51 @@
-"""What an intent adds to the transaction that it is part of, by pgbench (the driver is the same for both)."""
+"""
+What an intent adds to the transaction that it is part of: by pgbench, whose share is the same for both, and by psycopg.
 
+Both store the same bytes. A client computes the digest in its own process; here every script lets the server compute it
+by the same expression, so that it cancels out. What `INSERT` and `put` add includes that the server computes it again.
+"""
+
+import hashlib
+import json
 import re
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
+
+import psycopg
 
 from benchmarks.house import TOOL, House, Place, parts
 from benchmarks.measure import Result, Scale, figure, in_turns, ratio
+from outbox import Intent, Outbox
 
 # The business row, and beside it the same bytes in a plain table with a unique key, or an intent.
 BUSINESS = "insert into public.orders (state) values ('paid');\n"
 # An id that no other transaction of any run has.
 NAME = "'o-' || :client_id || '-' || extract(epoch from clock_timestamp())"
 PAYLOAD = '{"order":"17","pad":"' + "x" * 460 + '"}'  # pgbench would read :17 as a variable of its own
+DIGEST = f"outbox.intent_digest('acme', n, '{TOOL}', null, null, '{PAYLOAD}')"
+COLUMNS = "(tenant_id, operation_id, tool, principal_id, arguments, digest)"
 
 PLAIN = f"""
 begin;
 {BUSINESS}
-insert into public.plain (tenant_id, operation_id, tool, principal_id, arguments, digest)
-values ('acme', {NAME}, '{TOOL}', 'svc', '{PAYLOAD}', sha256('x'));
+insert into public.plain {COLUMNS}
+select 'acme', n, '{TOOL}', 'svc', '{PAYLOAD}', {DIGEST} from (select {NAME} as n) x;
 commit;
 """
 INTENT = f"""
 begin;
 {BUSINESS}
-insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)
-select 'acme', n, '{TOOL}', 'svc', '{PAYLOAD}', outbox.intent_digest('acme', n, '{TOOL}', null, null, '{PAYLOAD}')
-from (select {NAME} as n) x;
+insert into outbox.intent {COLUMNS}
+select 'acme', n, '{TOOL}', 'svc', '{PAYLOAD}', {DIGEST} from (select {NAME} as n) x;
 commit;
 """
 PUT = f"""
 begin;
 {BUSINESS}
-select outbox.put('acme', n, '{TOOL}', 'svc', '{PAYLOAD}',
-  outbox.intent_digest('acme', n, '{TOOL}', null, null, '{PAYLOAD}')) from (select {NAME} as n) x;
+select outbox.put('acme', n, '{TOOL}', 'svc', '{PAYLOAD}', {DIGEST}) from (select {NAME} as n) x;
 commit;
 """
 
@@ -77,6 +89,32 @@ def _compare(house: House, scale: Scale, clients: int, commit: str) -> tuple[lis
         )
 
 
+Write = Callable[["psycopg.Connection[Any]", str, dict[str, str]], object]
+_BOX = Outbox("acme", "svc")
+
+
+def _plain_by_psycopg(connection: "psycopg.Connection[Any]", operation_id: str, arguments: dict[str, str]) -> object:
+    text = json.dumps(arguments, separators=(",", ":"), sort_keys=True)
+    row = ("acme", operation_id, TOOL, "svc", text, hashlib.sha256(text.encode()).digest())
+    return connection.execute(f"insert into public.plain {COLUMNS} values (%s, %s, %s, %s, %s, %s)", row)
+
+
+def _put_by_psycopg(connection: "psycopg.Connection[Any]", operation_id: str, arguments: dict[str, str]) -> object:
+    return _BOX.put(connection, Intent(tool=TOOL, operation_id=operation_id, arguments=arguments))
+
+
+def _python_per_second(place: Place, write: Write, *, seconds: float) -> float:
+    arguments = {"order": "17", "pad": "x" * 460}
+    with psycopg.connect(place.database.dsn, options="-c synchronous_commit=off") as connection:
+        began, number, salt = time.monotonic(), 0, time.monotonic_ns()
+        while time.monotonic() < began + seconds:
+            connection.execute("insert into public.orders (state) values ('paid')")
+            write(connection, f"o-{salt}-{number}", arguments)
+            connection.commit()
+            number += 1
+        return number / (time.monotonic() - began)
+
+
 def one_connection(house: House, scale: Scale) -> Iterator[Result]:
     """CPU: the commit does not wait for the disk."""
     intent, plain, put = _compare(house, scale, 1, "off")
@@ -94,3 +132,21 @@ def many_connections(house: House, scale: Scale) -> Iterator[Result]:
         "INSERT INTO outbox.intent, 16 connections, fsync", "plain insert", "transactions/s", intent, plain, 0.85
     )
     yield ratio("outbox.put, 16 connections, fsync", "plain insert", "transactions/s", put, plain, 0.85)
+
+
+def python(house: House, scale: Scale) -> Iterator[Result]:
+    """What a service in Python sees: the intent, its canonical JSON, the driver, and the operation that comes back."""
+    seconds = max(2, scale.of(8, full=60))
+    with house.database() as place:
+        _prepare(place)
+        put, plain = in_turns(
+            scale.rounds + 2,
+            *[
+                partial(_python_per_second, place, write, seconds=seconds)
+                for write in (_put_by_psycopg, _plain_by_psycopg)
+            ],
+        )
+    measure = "Outbox.put by psycopg, 1 connection, synchronous_commit off"
+    yield ratio(measure, "plain insert by psycopg", "transactions/s", put, plain, 0.7)
+    added = [1e6 / a - 1e6 / b for a, b in zip(put, plain, strict=True)]
+    yield figure("Outbox.put by psycopg, added time", "us", added, against="plain insert by psycopg")
