@@ -25,8 +25,8 @@ _KEPT_PART: Final = 8
 _OTHERS_SECONDS: Final = 60.0
 # So often in a row others come first. Then it is the crowd's turn, whatever is kept free.
 PATIENCE: Final = 4
-# Rows that one look reads, and operations of others that it returns.
-ROWS_MAX: Final = 20_000
+# Rows that one look reads (some milliseconds, in which nothing begins), and operations of others that it returns.
+ROWS_MAX: Final = 2_000
 FOUND_MAX: Final = 200
 # Passing over a crowd must not take more than this part of the time: its rows are read again in every pass.
 _PASS_PART: Final = 50
