@@ -7,12 +7,12 @@ import click
 
 from outbox.cli.batches import EXIT_INTERRUPTED, interruptible, progress
 from outbox.cli.commands import act
-from outbox.cli.deeds import ACTS, confirm, do, reason_option, tell, who, yes_option
+from outbox.cli.deeds import ACTS, confirm, reason_option, tell, yes_option
 from outbox.cli.output import plain, say, write_json
 from outbox.cli.pages import LIMIT_MAX, number_of, print_page
 from outbox.cli.session import Session
 from outbox.cli.times import span_of
-from outbox.inspect import Dossier
+from outbox.inspect import find
 from outbox.os_user import os_user
 from outbox.store import Store
 
@@ -105,7 +105,7 @@ def redact_command(session: Session, operation_id: str, *, reason: str, yes: boo
     Remove what may be personal from an operation that has ended: arguments, answers, receipts, notes.
 
     Digests stay, of the action and of its receipt: who has the originals can still show that they are the ones.
-    It cannot be undone.
+    Of one that was purged there may be answers that came in later. It cannot be undone.
 
     \b
     Examples:
@@ -114,12 +114,16 @@ def redact_command(session: Session, operation_id: str, *, reason: str, yes: boo
     """  # noqa: D301
     confirm(session, f"Remove the arguments and answers of {operation_id} for ever?", yes=yes, or_look=False)
 
-    async def deed(store: Store, dossier: Dossier) -> dict[str, Any]:
-        await store.value("redact", **who(dossier), reason=reason)
-        sentence = f"{operation_id} is redacted: its arguments, answers and notes are gone, their digests are kept."
-        return {"state": dossier.state, "redacted": True, "sentence": sentence}
+    async def job() -> dict[str, Any]:
+        async with session.store(*ACTS) as store:
+            found = await find(store, operation_id, session.tenant)
+            named = {"tenant_id": found.tenant_id, "operation_id": operation_id}
+            state = await store.value("redact", **named, by=os_user(), reason=reason)
+            what = "what came in since it was purged is" if found.purged else "its arguments, answers and notes are"
+            sentence = f"{operation_id} is redacted: {what} gone, their digests are kept."
+            return named | {"state": state, "redacted": True, "sentence": sentence}
 
-    do(session, operation_id, deed, to_ended=True)
+    tell(session, session.run(job()))
 
 
 @act("repair")

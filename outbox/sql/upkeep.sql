@@ -27,7 +27,7 @@ select outbox.expedite(%(tenant_id)s, %(operation_id)s, %(by)s, %(reason)s)
 
 -- name: redact
 -- Remove what may be personal from an operation that has ended.
-select outbox.redact(%(tenant_id)s, %(operation_id)s, %(by)s, %(reason)s)
+select outbox.redact(%(tenant_id)s, %(operation_id)s, %(by)s, %(reason)s)::text as state
 
 -- name: purge_bounds
 -- Up to which number there may be something that ended before a date (with a day to spare for clocks that were set back), and how many

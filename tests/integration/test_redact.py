@@ -66,6 +66,19 @@ def test_nothing_personal_is_left_anywhere_and_what_proves_the_action_stays(desk
     assert (entry["target"], entry["reason"], entry["acted_by"]) == ("shop op", "erasure request 12", desk.me)
 
 
+def test_of_a_purged_operation_what_came_in_since_is_removed(desk: Desk) -> None:
+    """An answer that was on its way for months is kept as evidence, and may name somebody."""
+    seq = desk.ended("op", "succeeded")
+    desk.clock.advance(100 * 86_400)
+    assert desk.run.json("purge", "--older-than", "90d", "--yes")["purged"] == 1
+    desk.stage.witness(seq, "late_answer", attempt=1, fence=1, excerpt="Jane again", note="Jane called")
+    assert SECRET in everything_as_text(desk)
+    assert desk.run.json(*REDACT) == {"tenant_id": "shop", "operation_id": "op", "state": "succeeded", "redacted": True}
+    assert SECRET not in everything_as_text(desk)
+    (entry,) = desk.run.json("audit", "--act", "redact")["items"]
+    assert entry["target"] == "shop op"
+
+
 def test_redacting_again_changes_nothing_but_is_recorded(desk: Desk, seq: int) -> None:
     desk.run.json(*REDACT)
     once = desk.run.json("show", "op")

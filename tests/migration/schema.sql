@@ -788,17 +788,22 @@ end $$;
 CREATE FUNCTION outbox.record_act(p_act text, p_target text, p_by text, p_reason text) RETURNS void
     LANGUAGE sql
     AS $$ insert into outbox.audit (act, target, acted_by, reason) values (p_act, p_target, p_by, p_reason) $$;
-CREATE FUNCTION outbox.redact(p_tenant_id text, p_operation_id text, p_by text, p_reason text) RETURNS void
+CREATE FUNCTION outbox.redact(p_tenant_id text, p_operation_id text, p_by text, p_reason text) RETURNS outbox.state
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
   the_seq bigint;
+  ended outbox.state;
 begin
-  select i.seq into the_seq from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
+  select i.seq, o.state into the_seq, ended from outbox.intent i left join outbox.outcome o on o.seq = i.seq
+    where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
   if not found then
+    select s.seq, s.state into the_seq, ended from outbox.tombstone s where s.tenant_id = p_tenant_id and s.operation_id = p_operation_id;
+  end if;
+  if the_seq is null then
     raise exception 'no operation % of tenant %', p_operation_id, p_tenant_id using errcode = 'OB404', hint = 'See: outbox list';
-  elsif not exists (select from outbox.outcome o where o.seq = the_seq) then
+  elsif ended is null then
     raise exception 'operation % has not ended: it may need its arguments', p_operation_id using errcode = 'OB409',
       hint = 'Wait for its end, or end it: outbox why ' || p_operation_id;
   end if;
@@ -810,6 +815,7 @@ begin
   update outbox.evidence e set receipt = outbox.redacted(e.receipt), excerpt = null, note = null where e.seq = the_seq;
   perform set_config('outbox.act', '', true);
   perform outbox.record_act('redact', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);
+  return ended;
 end $$;
 CREATE FUNCTION outbox.redacted(v text) RETURNS text
     LANGUAGE sql IMMUTABLE

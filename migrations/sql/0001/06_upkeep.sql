@@ -188,16 +188,22 @@ end $$;
 create function outbox.redacted(v text) returns text language sql immutable
   as $$ select case when v ~ '^redacted, sha256 [0-9a-f]{64}$' then v else 'redacted, sha256 ' || encode(sha256(convert_to(v, 'UTF8')), 'hex') end $$;
 
--- Remove what may be personal from a terminal operation: arguments, receipts, excerpts, notes. Digests stay.
-create function outbox.redact(p_tenant_id text, p_operation_id text, p_by text, p_reason text) returns void
+-- Remove what may be personal from a terminal operation: arguments, receipts, excerpts, notes. Digests stay. Of a purged one there is what
+-- came in after the purge. Returns how it ended.
+create function outbox.redact(p_tenant_id text, p_operation_id text, p_by text, p_reason text) returns outbox.state
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   the_seq bigint;
+  ended outbox.state;
 begin
-  select i.seq into the_seq from outbox.intent i where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
+  select i.seq, o.state into the_seq, ended from outbox.intent i left join outbox.outcome o on o.seq = i.seq
+    where i.tenant_id = p_tenant_id and i.operation_id = p_operation_id;
   if not found then
+    select s.seq, s.state into the_seq, ended from outbox.tombstone s where s.tenant_id = p_tenant_id and s.operation_id = p_operation_id;
+  end if;
+  if the_seq is null then
     raise exception 'no operation % of tenant %', p_operation_id, p_tenant_id using errcode = 'OB404', hint = 'See: outbox list';
-  elsif not exists (select from outbox.outcome o where o.seq = the_seq) then
+  elsif ended is null then
     raise exception 'operation % has not ended: it may need its arguments', p_operation_id using errcode = 'OB409',
       hint = 'Wait for its end, or end it: outbox why ' || p_operation_id;
   end if;
@@ -209,6 +215,7 @@ begin
   update outbox.evidence e set receipt = outbox.redacted(e.receipt), excerpt = null, note = null where e.seq = the_seq;
   perform set_config('outbox.act', '', true);
   perform outbox.record_act('redact', p_tenant_id || ' ' || p_operation_id, p_by, p_reason);
+  return ended;
 end $$;
 
 -- Intents that no trigger placed (restored with triggers off, replicated without `pending`): neither open nor ended.
