@@ -15,7 +15,7 @@ from outbox.cli.output import say, write_json
 from outbox.cli.session import Session
 from outbox.cli.times import date_of, span_of
 from outbox.errors import NotFound, Refused
-from outbox.inspect import Dossier, Found, read_dossier
+from outbox.inspect import Dossier, Found, answers_on_record, read_dossier
 from outbox.store import Store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -140,9 +140,10 @@ async def _choose(
 
 
 async def _one(store: Store, act: BulkAct, row: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
-    item = {"tenant_id": row["tenant_id"], "operation_id": row["operation_id"], "state": row["state"]}
+    item = {"tenant_id": row["tenant_id"], "operation_id": row["operation_id"], "state": row["state"], "answers": []}
     try:
         dossier = await read_dossier(store, Found(row["seq"], row["tenant_id"], row["operation_id"], purged=False))
+        item["answers"] = list(answers_on_record(dossier)) if dossier.is_unknown else []
         if dossier.state != row["state"] or dossier.row["attempt"] != row["attempt"]:
             return item | {"result": "moved", "state": dossier.state.value, "reason": "it has moved meanwhile"}
         refusal = act.refusal(dossier)
@@ -176,6 +177,9 @@ def _tell_people(act: BulkAct, report: dict[str, Any], summary: dict[str, int]) 
     else:
         moved = f", {summary['moved']} have moved meanwhile" if summary["moved"] else ""
         say(f"{act.name}: {summary['done']} done, {summary['refused']} refused{moved}.")
+    answered = sum(1 for item in report["items"] if item["answers"] and item["result"] in {"done", "would"})
+    if answered:
+        say(f"  {answered} of them have answers on record, which may tell what happened: --json lists them")
     reasons = Counter(item["reason"] for item in report["items"] if item["result"] == "refused")
     for reason, number in reasons.most_common(REFUSALS_SHOWN_MAX):
         say(f"  {number} refused: {reason}")

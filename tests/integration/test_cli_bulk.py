@@ -168,6 +168,21 @@ def test_a_bulk_statement_is_refused_for_each_one_of_which_a_request_may_still_l
     assert notes == [{"note": "their log of 30 Nov [no bound backs this]", "stated_by": desk.me}]
 
 
+def test_answers_that_are_on_record_come_before_a_statement_about_many(desk: Desk) -> None:
+    """A 500 may tell what happened. Who states the contrary of many operations at once must not miss it."""
+    answer = {"steps": "person", "reasons": "no_lookup", "excerpts": "order 7 was created", "statuses": 500}
+    desk.unknown("told", BLIND, answer=answer)
+    desk.unknown("silent", BLIND, answer={"steps": "person", "reasons": "no_lookup"})
+    desk.clock.advance(3_700)
+    statement = ("resolve", "--no-effect", *SAY, "--tool", BLIND)
+    report = bulk(desk, *statement, "--dry-run")
+    answers = {item["operation_id"]: item["answers"] for item in report["items"]}
+    assert len(answers["told"]) == 1
+    assert "order 7 was created" in answers["told"][0]
+    assert answers["silent"] == []
+    assert "1 of them have answers on record" in desk.run(*statement, "--dry-run").out
+
+
 def test_each_is_compared_with_what_was_selected(desk: Desk) -> None:
     """A receipt that comes in while others are resolved stops the statement about its operation."""
     desk.unknown("a", BLIND)
