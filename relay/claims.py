@@ -158,7 +158,15 @@ class Claims:
     async def _begin_due(self) -> int:
         room = self._room(past_crowd=True)
         seqs = self.position.due(boottime(), room) if room else []
-        if not seqs or (claimed := await self._begin("begin_these", len(seqs), seqs=seqs)) is None:
+        if not seqs:
+            return 0
+        try:
+            claimed = await self._begin("begin_these", len(seqs), seqs=seqs)
+        except DatabaseUnavailable:
+            for seq in seqs:
+                self.position.ring(seq)  # of those past a crowd the look-behind knows nothing
+            raise
+        if claimed is None:
             return 0
         self._crowd.passed(claimed.tenants, boottime())
         return len(claimed.begun)

@@ -172,6 +172,17 @@ async def test_a_begin_past_the_crowd_that_was_not_heard_of_is_swept_at_once(sta
     assert order.tenants.count("small") == 1
 
 
+async def test_what_could_not_begin_past_the_crowd_for_want_of_a_connection_begins_with_the_next(stage: Stage) -> None:
+    put_many(stage, CROWD, KEYED)
+    seq = stage.put("op", KEYED, tenant="small")
+    order = Order()
+    async with relay_on(stage.database, order, batch_max=20, **NEVER) as running:
+        running.store.refuses["begin_these"] = 3
+        async with running.running():
+            await eventually_async(lambda: stage.state(seq) == "succeeded")
+    assert order.tenants.index("small") < CROWD
+
+
 async def test_a_holder_without_a_bell_finds_others_by_polling(stage: Stage) -> None:
     put_many(stage, CROWD, KEYED)
     order, stuck = Order(), asyncio.Event()
