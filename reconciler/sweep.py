@@ -62,6 +62,9 @@ class Sweep:
         self._meters = meters
         self._bounds = bounds
         self._running: dict[asyncio.Task[Done], Claim] = {}
+        # A wake-up costs what has ended, and not what still runs: with many receivers that may be thousands.
+        self._ended: list[asyncio.Task[Done]] = []
+        self._some_ended = asyncio.Event()
         self._turn = 0
 
     async def run_once(self) -> Mapping[Done, int]:
@@ -69,7 +72,7 @@ class Sweep:
         counts: Counter[Done] = Counter()
         await self._claim()
         while self._running:
-            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            await self._some_ended.wait()
             counts.update(self._collect())
         return counts
 
@@ -79,15 +82,17 @@ class Sweep:
 
         Raises DatabaseUnavailable, from a claim or from the work on one; the work on others goes on.
         """
-        stopping = asyncio.create_task(stop.wait())
+        stopping, ending = asyncio.create_task(stop.wait()), asyncio.create_task(self._some_ended.wait())
         try:
             while not stop.is_set():
                 backlog = await self._claim()
-                waited = {stopping, *self._running} if backlog else {stopping}
+                if ending.done():
+                    ending = asyncio.create_task(self._some_ended.wait())
+                waited = {stopping, ending} if backlog else {stopping}
                 await asyncio.wait(waited, timeout=poll_seconds, return_when=asyncio.FIRST_COMPLETED)
                 self._collect()
         finally:
-            await cancelled(stopping)
+            await cancelled(stopping, ending)
 
     async def finish(self, grace_seconds: float, at_once: asyncio.Event) -> None:
         """Let the work end within a grace time, or not even that; cancel the rest, and give back what is claimed."""
@@ -136,7 +141,9 @@ class Sweep:
         known = await read_evidence(self._store, [doubt.seq for doubt in doubts])
         for doubt in doubts:
             claim = Claim(token, receivers[doubt.receiver_id].name, doubt, known[doubt.seq])
-            self._running[asyncio.create_task(self._settler.settle(claim))] = claim
+            task = asyncio.create_task(self._settler.settle(claim))
+            self._running[task] = claim
+            task.add_done_callback(self._end)
         claimed = Counter(doubt.receiver_id for doubt in doubts)
         return full or any(claimed[receiver_id] == free for receiver_id, free in places.items())
 
@@ -159,13 +166,18 @@ class Sweep:
                 left -= places[receiver_id]
         return places
 
+    def _end(self, task: "asyncio.Task[Done]") -> None:
+        self._ended.append(task)
+        self._some_ended.set()
+
     def _collect(self) -> list[Done]:
         """What came of the work that has ended. Raises DatabaseUnavailable if that is what ended some of it."""
-        ended = {task: claim for task, claim in self._running.items() if task.done()}
+        ended, self._ended = self._ended, []
+        self._some_ended.clear()
         lost: DatabaseUnavailable | None = None
         results: list[Done] = []
-        for task, claim in ended.items():
-            del self._running[task]
+        for task in ended:
+            claim = self._running.pop(task)
             if (error := task.exception()) is None:
                 results.append(task.result())
             elif isinstance(error, DatabaseUnavailable):
