@@ -51,7 +51,7 @@ class NeedsVerify:
 
 def classify(
     status: int,
-    headers: Mapping[str, str],
+    fields: Mapping[str, str],
     body: bytes,
     *,
     contract: Contract,
@@ -63,18 +63,23 @@ def classify(
     """
     Say what one answer means. Total: every status and every body has a meaning, and nothing is raised.
 
+    `fields`: its headers, as `matching.joined` gives them.
     `resend`: an earlier attempt of this operation is unresolved. `truncated`: the body was cut, by our limit or by the
     connection; then nothing that it says counts, not even its status.
     """
     contract = contract.trusted()
-    seen = Seen(status, headers, body, truncated, host)
+    seen = Seen(status, fields, body, truncated, host)
     answer = seen.answer(contract.request_id_header)
     if truncated:
         return Ambiguous(reason="the answer was cut short", answer=answer)
     if contract.fencing != "none" and contract.fencing.stale and matches(contract.fencing.stale, seen, sent_key):
         return StaleFence(answer=answer)
-    rule = next((rule for rule in contract.answers if _applies(rule, resend) and matches(rule, seen, sent_key)), None)
-    outcome = _default(seen, answer, contract) if rule is None else _declared(rule, seen, answer, contract)
+    for rule in contract.answers:
+        if _applies(rule, resend) and matches(rule, seen, sent_key):
+            outcome = _declared(rule, seen, answer, contract)
+            break
+    else:
+        outcome = _default(seen, answer, contract)
     if contract.replays and isinstance(outcome, NotSent):
         # The copy that was answered was not processed. Another copy may have been.
         return Ambiguous(reason="not processed, but the path repeats requests by itself", answer=answer)

@@ -9,7 +9,7 @@ late by himself first takes in what has come meanwhile.
 
 import asyncio
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 # A timer that fires so late says that this process did not run, or could not keep up.
 STOOD_STILL_SECONDS: Final = 0.1
@@ -18,24 +18,39 @@ CATCH_UP_SECONDS: Final = 0.25
 
 
 class deadline:  # noqa: N801 - used as `asyncio.timeout` is
-    """Raise TimeoutError as `asyncio.timeout` does; later, by a moment, where this process stood still meanwhile."""
+    """
+    Raise TimeoutError as `asyncio.timeout` does; later, by a moment, where this process stood still meanwhile.
 
-    __slots__ = ("_limit", "_loop", "_timer", "_until")
+    One object and one timer: every attempt has one.
+    """
+
+    __slots__ = ("_cancelling", "_expired", "_loop", "_task", "_timer", "_until")
 
     def __init__(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + seconds
-        self._limit = asyncio.timeout(None)
+        self._expired = False
 
-    async def __aenter__(self) -> asyncio.Timeout:
+    def expired(self) -> bool:
+        """Whether it has passed."""
+        return self._expired
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a deadline is of a task")
+        self._task, self._cancelling = task, task.cancelling()
         self._timer = self._loop.call_at(self._until, self._due)
-        return await self._limit.__aenter__()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        await self._limit.__aexit__(kind, error, trace)
+        # A cancellation of ours ends here; whoever else cancels the task meanwhile has still cancelled it.
+        ours_only = self._expired and self._task.uncancel() <= self._cancelling
+        if ours_only and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error
 
     def _due(self) -> None:
         if self._loop.time() - self._until > STOOD_STILL_SECONDS:
@@ -44,4 +59,5 @@ class deadline:  # noqa: N801 - used as `asyncio.timeout` is
             self._over()
 
     def _over(self) -> None:
-        self._limit.reschedule(self._loop.time())
+        self._expired = True
+        self._task.cancel()

@@ -3,7 +3,6 @@
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import jsonpointer
@@ -14,37 +13,35 @@ from outbox.outcome import EXTERNAL_ID_BYTES_MAX, Answer
 
 # The value that a pointer finds where there is none: JSON's null is a value.
 MISSING: Final = object()
+_UNREAD: Final = object()
 
 
-@dataclass(frozen=True)
 class Seen:
-    """One answer as it was read: the status, every header, and the body as far as it came."""
+    """One answer as it was read: the status, every header (`joined`), and the body as far as it came."""
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    truncated: bool = False
-    host: str | None = None
+    __slots__ = ("_document", "body", "fields", "host", "status", "truncated")
 
-    @functools.cached_property
-    def fields(self) -> Mapping[str, str]:
-        """Headers by lower-case name; one that came several times is joined by commas, as RFC 9110 says."""
-        joined: dict[str, str] = {}
-        for name, value in self.headers.items():
-            key = name.lower()
-            joined[key] = f"{joined[key]}, {value}" if key in joined else value
-        return joined
+    def __init__(
+        self,
+        status: int,
+        fields: Mapping[str, str],
+        body: bytes,
+        truncated: bool = False,  # noqa: FBT001, FBT002 - one fact of five
+        host: str | None = None,
+    ) -> None:
+        self.status = status
+        self.fields = fields
+        self.body = body
+        self.truncated = truncated
+        self.host = host
+        self._document: Any = _UNREAD
 
-    @functools.cached_property
+    @property
     def document(self) -> Any:
         """The body as JSON, or MISSING where it is none, or where it was cut short."""
-        if self.truncated:
-            return MISSING
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            # ValueError: no JSON, no UTF-8, or an integer of more digits than Python converts.
-            return MISSING
+        if self._document is _UNREAD:
+            self._document = MISSING if self.truncated else _read(self.body)
+        return self._document
 
     def at(self, pointer: str) -> Any:
         """Return the value at a JSON pointer, or MISSING."""
@@ -62,6 +59,23 @@ class Seen:
     def record(self) -> str:
         """The body as it is kept for a receipt: canonical JSON where it is JSON, else text."""
         return canonical(self.document, self.body)
+
+
+def joined(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers by name in lower case; what was sent several times is joined by commas, as RFC 9110 says."""
+    fields: dict[str, str] = {}
+    for name, value in headers.items():
+        key = name.lower()
+        fields[key] = f"{fields[key]}, {value}" if key in fields else value
+    return fields
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        # ValueError: no JSON, no UTF-8, or an integer of more digits than Python converts.
+        return MISSING
 
 
 def canonical(document: Any, body: bytes) -> str:

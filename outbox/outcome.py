@@ -34,6 +34,12 @@ def storable(text: str, bytes_max: int) -> str:
     return cleaned.encode()[:bytes_max].decode(errors="ignore")
 
 
+def _keep(frozen: object, name: str, text: str | None, bytes_max: int) -> None:
+    """Put a text of an outcome that is being made into the form that can be stored; most are in it already."""
+    if text is not None and (kept := storable(text, bytes_max)) is not text:
+        object.__setattr__(frozen, name, kept)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """
@@ -49,11 +55,9 @@ class Answer:
     host: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "excerpt", storable(self.excerpt, EXCERPT_BYTES_MAX))
-        if self.request_id is not None:
-            object.__setattr__(self, "request_id", storable(self.request_id, REQUEST_ID_BYTES_MAX))
-        if self.host is not None:
-            object.__setattr__(self, "host", storable(self.host, HOST_BYTES_MAX))
+        _keep(self, "excerpt", self.excerpt, EXCERPT_BYTES_MAX)
+        _keep(self, "request_id", self.request_id, REQUEST_ID_BYTES_MAX)
+        _keep(self, "host", self.host, HOST_BYTES_MAX)
 
 
 NO_ANSWER: Final = Answer()
@@ -73,9 +77,8 @@ class Receipt:
     external_id: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "receipt", storable(self.receipt, RECEIPT_BYTES_MAX))
-        if self.external_id is not None:
-            object.__setattr__(self, "external_id", storable(self.external_id, EXTERNAL_ID_BYTES_MAX))
+        _keep(self, "receipt", self.receipt, RECEIPT_BYTES_MAX)
+        _keep(self, "external_id", self.external_id, EXTERNAL_ID_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +89,7 @@ class Accepted:
     external_id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.external_id is not None:
-            object.__setattr__(self, "external_id", storable(self.external_id, EXTERNAL_ID_BYTES_MAX))
+        _keep(self, "external_id", self.external_id, EXTERNAL_ID_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

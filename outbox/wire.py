@@ -215,17 +215,21 @@ def _origin(base_url: str) -> tuple[str, str, str]:
 
 def _values(operation: Fields) -> dict[str, str]:
     """What templates may name. What an operation does not have is not in here."""
-    stated = {
+    values = {
         "tenant_id": operation.tenant_id,
         "operation_id": operation.operation_id,
-        "resource": operation.resource,
-        "expected_version": operation.expected_version,
         "sent_key": operation.sent_key,
     }
-    return {name: value for name, value in stated.items() if value is not None}
+    if operation.resource is not None:
+        values["resource"] = operation.resource
+    if operation.expected_version is not None:
+        values["expected_version"] = operation.expected_version
+    return values
 
 
 def _fill(text: str, values: Mapping[str, str], encode: Callable[[str], str] = str) -> str:
+    if "{" not in text and "}" not in text:
+        return text
     try:
         return template.expand(text, values, encode)
     except KeyError as error:
@@ -264,6 +268,8 @@ def _precondition(wiring: Wiring, operation: Payload) -> list[tuple[str, str]]:
 
 def _merged(common: Mapping[str, str], own: Mapping[str, str]) -> list[tuple[str, str]]:
     """The receiver's headers and the tool's; the tool's own win."""
+    if not common:
+        return list(own.items())
     taken = {name.lower() for name in own}
     return [*((name, value) for name, value in common.items() if name.lower() not in taken), *own.items()]
 

@@ -42,7 +42,7 @@ def answers(draw: st.DrawFn) -> Seen:
 
     leaf = (SCALARS | st.none()).map(said)
     body = draw(st.fixed_dictionaries({}, optional={"a": leaf | st.fixed_dictionaries({"b": leaf}), "c": leaf}))
-    headers = draw(st.dictionaries(st.just("X-A"), st.sampled_from(["x", "z"]), max_size=1))
+    headers = draw(st.dictionaries(st.just("x-a"), st.sampled_from(["x", "z"]), max_size=1))
     return Seen(draw(STATUSES), headers, json.dumps(body).encode())
 
 

@@ -10,7 +10,7 @@ from outbox.classify import NeedsVerify, classify
 from outbox.contract import Contract
 from outbox.evidence import Verdict
 from outbox.judge import judge_read, next_cursor
-from outbox.matching import Seen
+from outbox.matching import Seen, joined
 from outbox.outcome import Ambiguous, Outcome, Receipt
 from tests.support.contracts import KEY, SENT_KEY, STRONG, wiring
 
@@ -63,7 +63,9 @@ def contracts(draw: st.DrawFn) -> Contract:
 def test_every_answer_has_a_meaning_and_a_receipt_only_where_the_contract_says_so(
     *, status: int, headers: dict[str, str], body: bytes, contract: Contract, resend: bool, truncated: bool
 ) -> None:
-    outcome = classify(status, headers, body, contract=contract, resend=resend, sent_key=SENT_KEY, truncated=truncated)
+    outcome = classify(
+        status, joined(headers), body, contract=contract, resend=resend, sent_key=SENT_KEY, truncated=truncated
+    )
     assert isinstance(outcome, (*get_args(Outcome), NeedsVerify))
     assert outcome.answer.status == status
     if truncated:

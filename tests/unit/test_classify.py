@@ -7,6 +7,7 @@ import pytest
 
 from outbox.classify import NeedsVerify, classify, verified
 from outbox.contract import Contract
+from outbox.matching import joined
 from outbox.outcome import (
     Accepted,
     Ambiguous,
@@ -53,7 +54,7 @@ def seen(
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return classify(
         status,
-        headers or {},
+        joined(headers or {}),
         raw,
         contract=Contract.model_validate(contract),
         resend=resend,

@@ -36,6 +36,35 @@ async def test_a_cancellation_from_outside_stays_one() -> None:
         await task
 
 
+async def test_a_cancellation_from_outside_is_not_lost_in_a_deadline_that_passes_at_the_same_time() -> None:
+    async def work() -> None:
+        async with deadline(0.01):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                asyncio.current_task().cancel()  # type: ignore[union-attr] # a task runs this
+                raise
+
+    task = asyncio.create_task(work())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_whoever_goes_on_after_it_is_not_cancelled_any_more() -> None:
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            async with deadline(0.01):
+                await asyncio.Event().wait()
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    async with deadline(60), deadline(0.01) as inner:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+    assert inner.expired()
+    assert not task.cancelling()
+
+
 def stand_still(seconds: float, meanwhile: Callable[[], object]) -> None:
     """Nothing of this process runs, the loop of asyncio neither, while something happens elsewhere."""
     until = time.monotonic() + seconds

@@ -29,7 +29,7 @@ STATES = {
 
 def page(body: Any, status: int = 200, *, truncated: bool = False) -> Seen:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Seen(status, {"Request-Id": "r-1"}, raw, truncated, "10.0.0.1:443")
+    return Seen(status, {"request-id": "r-1"}, raw, truncated, "10.0.0.1:443")
 
 
 def judge(read: dict[str, Any], *pages: Seen, **lookup: Any) -> Observation:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from yarl import URL
 
 from outbox.contract import ReceiverConfig
+from outbox.matching import joined
 from outbox.receivers import Gate
 from outbox.receivers.http.auth import COMMON_HEADERS
 from outbox.receivers.http.body import read_body
@@ -21,7 +22,7 @@ from outbox.wire import WireRequest
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, as far as it could be read. `problem` is None if all of it was."""
+    """An answer, as far as it could be read; headers by lower-case name. `problem` is None if all of it was."""
 
     status: int
     headers: Mapping[str, str]
@@ -76,7 +77,7 @@ class Client:
         finally:
             exchange.end()
         scrub = Scrub.of(value for name, value in ours if name.lower() in self._credentials)
-        return Reply(answer.code, scrub.headers(_flat(answer.headers)), scrub.body(body.data), body.problem)
+        return Reply(answer.code, scrub.headers(joined(answer.headers)), scrub.body(body.data), body.problem)
 
     def _connections(self, *, keep_alive: bool) -> Connections:
         connections = self._opened.get(keep_alive)
@@ -112,12 +113,3 @@ def _common(scheme: str, host: str) -> dict[str, str]:
     """Headers of every request to this host, as lines by lower-case name. To be copied, never changed."""
     shown = URL(f"{scheme}://{host}", encoded=True).host_port_subcomponent or host
     return {name.lower(): f"{name}: {value}" for name, value in (("Host", shown), *COMMON_HEADERS)}
-
-
-def _flat(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers by name in lower case; what was sent several times is joined, as HTTP says."""
-    flat: dict[str, str] = {}
-    for name, value in headers.items():
-        lower = name.lower()
-        flat[lower] = f"{flat[lower]}, {value}" if lower in flat else value
-    return flat
