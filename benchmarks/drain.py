@@ -147,6 +147,7 @@ def statements(
         with psycopg.connect(place.database.dsn, autocommit=True, row_factory=dict_row) as connection:
             connection.execute("set enable_hashjoin = off")
             connection.execute("set enable_mergejoin = off")
+            connection.execute("set enable_seqscan = off")
             step = loop(connection)
             done, started = 0, time.monotonic()
             while done < number:

@@ -133,9 +133,9 @@ def weak_settings(found: Mapping[str, Any]) -> list[str]:
         if not found[f"{name}_ms"]
     ]
     wrong += [
-        f"enable_{join} is on: with stale statistics a burst would stand still"
-        for join in ("hashjoin", "mergejoin")
-        if found[join] == "on"
+        f"enable_{plan} is on: with stale statistics a burst would stand still"
+        for plan in ("hashjoin", "mergejoin", "seqscan")
+        if found[plan] == "on"
     ]
     return wrong
 

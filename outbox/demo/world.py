@@ -26,6 +26,7 @@ GIVEN_DSN = "OUTBOX_DEMO_DSN"
 DAEMON_SETTINGS = (
     "-c default_transaction_isolation=read\\ committed -c synchronous_commit=on -c statement_timeout=30s"
     " -c lock_timeout=3s -c idle_in_transaction_session_timeout=1s -c enable_hashjoin=off -c enable_mergejoin=off"
+    " -c enable_seqscan=off"
 )
 RECEIVER_SECONDS_MAX = 15.0
 

@@ -100,6 +100,7 @@ def judge_role(role: str, rows: Sequence[Row]) -> list[Finding]:
         "idle_in_transaction_ms": _is_set(values["idle_in_transaction_session_timeout"]),
         "hashjoin": values["enable_hashjoin"],
         "mergejoin": values["enable_mergejoin"],
+        "seqscan": values["enable_seqscan"],
     }
     found += [
         problem("roles", f"{role}: {weakness}", "outbox migrate sets it; behind a pooler, reconnect it")

@@ -21,7 +21,8 @@ select current_setting('synchronous_commit') as synchronous_commit, current_sett
   (select setting::int from pg_settings where name = 'statement_timeout') as statement_timeout_ms,
   (select setting::int from pg_settings where name = 'lock_timeout') as lock_timeout_ms,
   (select setting::int from pg_settings where name = 'idle_in_transaction_session_timeout') as idle_in_transaction_ms,
-  current_setting('enable_hashjoin') as hashjoin, current_setting('enable_mergejoin') as mergejoin, current_user::text as role,
+  current_setting('enable_hashjoin') as hashjoin, current_setting('enable_mergejoin') as mergejoin,
+  current_setting('enable_seqscan') as seqscan, current_user::text as role,
   not row_security_active('outbox.intent') or pg_has_role(current_user, 'outbox_relay', 'usage')
     or pg_has_role(current_user, 'outbox_reconciler', 'usage') as sees_every_tenant
 

@@ -16,7 +16,7 @@ select r.name as role, p.oid is not null as made, coalesce(p.rolcanlogin, false)
 from unnest(array['outbox_relay', 'outbox_reconciler']) as r(name)
 left join pg_roles p on p.rolname = r.name
 cross join unnest(array['synchronous_commit', 'default_transaction_isolation', 'statement_timeout', 'lock_timeout',
-  'idle_in_transaction_session_timeout', 'enable_hashjoin', 'enable_mergejoin']) as g(name)
+  'idle_in_transaction_session_timeout', 'enable_hashjoin', 'enable_mergejoin', 'enable_seqscan']) as g(name)
 join pg_settings s on s.name = g.name
 left join lateral (
   select substr(c.line, length(g.name) + 2) as value from pg_db_role_setting d, unnest(d.setconfig) as c(line), pg_database b

@@ -457,6 +457,7 @@ def test_the_daemons_settings_are_in_force_whatever_the_database_defaults_to(dat
         "default_transaction_isolation = serializable",
         "statement_timeout = 0",
         "enable_hashjoin = on",
+        "enable_seqscan = on",
         "datestyle = 'German, DMY'",
         "intervalstyle = sql_standard",
     ):
@@ -468,7 +469,7 @@ def test_the_daemons_settings_are_in_force_whatever_the_database_defaults_to(dat
             assert settings["role"] == f"outbox_{role}"
             assert settings["synchronous_commit"] == "on"
             assert settings["isolation"] == "read committed"
-            assert (settings["hashjoin"], settings["mergejoin"]) == ("off", "off")
+            assert (settings["hashjoin"], settings["mergejoin"], settings["seqscan"]) == ("off", "off", "off")
             assert 0 < settings["idle_in_transaction_ms"] <= 1000
             assert 0 < settings["lock_timeout_ms"] <= settings["statement_timeout_ms"]
             (times,) = (

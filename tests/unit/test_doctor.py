@@ -20,6 +20,7 @@ SAFE = {
     "idle_in_transaction_session_timeout": "1s",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_seqscan": "off",
 }
 
 
@@ -49,6 +50,7 @@ def test_a_role_with_what_promises_rest_on_is_not_mentioned() -> None:
         ({"idle_in_transaction_session_timeout": "0"}, "idle_in_transaction"),
         ({"enable_hashjoin": "on"}, "hashjoin"),
         ({"enable_mergejoin": "on"}, "mergejoin"),
+        ({"enable_seqscan": "on"}, "seqscan"),
         ({"made": False}, "there is no role"),
         ({"may_enter": False}, "may not use the schema"),
     ],
