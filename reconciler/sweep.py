@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from outbox import crashpoints
 from outbox.daemon import cancelled
@@ -65,6 +65,8 @@ class Sweep:
         # A wake-up costs what has ended, and not what still runs: with many receivers that may be thousands.
         self._ended: list[asyncio.Task[Done]] = []
         self._some_ended = asyncio.Event()
+        self._broken_off: list[tuple[int, UUID]] = []
+        """Operations, and the tokens of their claims, whose work a lost connection has ended."""
         self._turn = 0
 
     async def run_once(self) -> Mapping[Done, int]:
@@ -97,7 +99,7 @@ class Sweep:
     async def finish(self, grace_seconds: float, at_once: asyncio.Event) -> None:
         """Let the work end within a grace time, or not even that; cancel the rest, and give back what is claimed."""
         claims = list(self._running.values())
-        if not claims:
+        if not claims and not self._broken_off:
             return
         waits: set[asyncio.Task[Any]] = {
             asyncio.create_task(asyncio.wait(self._running)),
@@ -107,19 +109,23 @@ class Sweep:
         await cancelled(*waits, *self._running)
         self._running.clear()
         await self._settler.aclose()
-        # All of them: the claim of work that failed would stand, too, until it has run out. What somebody else has
-        # locked is not waited for.
-        await self._store.dicts(
-            "release_claims",
-            seq=[claim.doubt.seq for claim in claims],
-            claim=[claim.token for claim in claims],
-            alone=False,
-        )
+        # All of them: the claim of work that failed would stand, too, until it has run out.
+        self._broken_off += [(claim.doubt.seq, claim.token) for claim in claims]
+        await self._give_back()
 
     # ------------------------------------------------------------------------------------------------------ claiming
 
+    async def _give_back(self) -> None:
+        """Let what was broken off be claimed again. What somebody else has locked is not waited for."""
+        given = self._broken_off
+        if given:
+            seqs, tokens = zip(*given, strict=True)
+            await self._store.dicts("release_claims", seq=list(seqs), claim=list(tokens), alone=False)
+            self._broken_off = []
+
     async def _claim(self) -> bool:
         """Fill free places. True if there may be more than there was room for."""
+        await self._give_back()
         receivers = self._receivers()
         places = self._free_places(receivers)
         if not places:
@@ -138,7 +144,11 @@ class Sweep:
             return full
         crashpoints.reach("after_claim_doubt")
         doubts = [Doubt.of(row) for row in rows]
-        known = await read_evidence(self._store, [doubt.seq for doubt in doubts])
+        try:
+            known = await read_evidence(self._store, [doubt.seq for doubt in doubts])
+        except DatabaseUnavailable:
+            self._broken_off += [(doubt.seq, token) for doubt in doubts]
+            raise
         for doubt in doubts:
             claim = Claim(token, receivers[doubt.receiver_id].name, doubt, known[doubt.seq])
             task = asyncio.create_task(self._settler.settle(claim))
@@ -182,6 +192,7 @@ class Sweep:
                 results.append(task.result())
             elif isinstance(error, DatabaseUnavailable):
                 lost = error
+                self._broken_off.append((claim.doubt.seq, claim.token))
             else:
                 results.append(self._failed(claim, error))
         if lost is not None:

@@ -308,10 +308,33 @@ async def test_the_commit_of_a_group_that_was_not_heard_of_is_found_out_by_readi
         with pytest.raises(DatabaseUnavailable):
             await reconciler.sweep.run_once()
         assert states(stage, seqs) == {"succeeded" if committed else "unknown": MANY}
-        clock.advance(61)
+        # They are taken up at once, not when their claims have run out; the look that was counted has its interval.
+        assert await swept(reconciler) == ({} if committed else {Done.LATER: MANY})
+        clock.advance(2)
         assert await swept(reconciler) == ({} if committed else {Done.SUCCEEDED: MANY})
     assert states(stage, seqs) == {"succeeded": MANY}
     assert stage.value("select count(*) from outbox.evidence") == MANY, "each look that counts is kept once"
+
+
+async def test_what_was_claimed_and_could_not_be_read_is_claimed_again_at_once(
+    stage: Stage, clock: Clock, seqs: list[int]
+) -> None:
+    async with reconciler_on(stage.database, Records(Together(MANY, CONFIRMED)), claim="60s") as reconciler:
+        Losing(reconciler, "read_evidence", committed=False)
+        with pytest.raises(DatabaseUnavailable):
+            await reconciler.sweep.run_once()
+        assert await swept(reconciler) == {Done.SUCCEEDED: MANY}
+
+
+async def test_whoever_stops_after_a_lost_connection_gives_back_what_it_had_claimed(
+    stage: Stage, clock: Clock, seqs: list[int]
+) -> None:
+    async with reconciler_on(stage.database, Records(Together(MANY, CONFIRMED)), claim="60s") as reconciler:
+        Losing(reconciler, "settle", committed=False)
+        with pytest.raises(DatabaseUnavailable):
+            await reconciler.sweep.run_once()
+        await reconciler.sweep.finish(1.0, asyncio.Event())
+    assert stage.value("select count(*) from outbox.doubt where claimed_by is not null") == 0
 
 
 async def test_a_look_and_what_was_decided_because_of_it_are_one_commit(
