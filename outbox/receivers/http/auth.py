@@ -4,8 +4,8 @@ None of them is part of the wire digest: between two sends of one request a cred
 and the trace has a new parent at every hop.
 """
 
+import os
 import re
-import secrets
 from importlib.metadata import PackageNotFoundError, version
 
 from outbox.contract import Auth
@@ -50,6 +50,6 @@ def next_hop(traceparent: str | None) -> str:
     """
     match = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
     if match is None:
-        fresh = secrets.token_hex(24)
+        fresh = os.urandom(24).hex()
         return f"00-{fresh[16:]}-{fresh[:16]}-00"
-    return f"00-{match['trace']}-{secrets.token_hex(8)}-{int(match['flags'], 16) & 1:02x}"
+    return f"00-{match['trace']}-{os.urandom(8).hex()}-{int(match['flags'], 16) & 1:02x}"

@@ -66,8 +66,9 @@ class Connections:
         """
         place = self._places.get((scheme, host))
         if place is None:
-            place = self._places[scheme, host] = _place(scheme, host)
-        check_literal(place.host, allow_private=self._allow_private)
+            place = _place(scheme, host)
+            check_literal(place.host, allow_private=self._allow_private)
+            self._places[scheme, host] = place
         connection = await self._pool.connect(place, traces=[], timeout=_NO_TIMEOUT)
         protocol = connection.protocol
         if protocol is not None:
