@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg import sql as composing
 from psycopg.conninfo import make_conninfo
-from psycopg.rows import AsyncRowFactory, class_row, dict_row, tuple_row
+from psycopg.rows import AsyncRowFactory, dict_row, tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from outbox import sql
@@ -127,10 +127,6 @@ class Store:
         async with self._cursor() as connection, connection.cursor(row_factory=rows) as cursor:
             await cursor.execute(self._statements[statement], literals(parameters))
             return await cursor.fetchall() if cursor.description else []
-
-    async def rows(self, statement: str, row: type[Row], /, **parameters: Any) -> list[Row]:
-        """Run a named statement; each row becomes a `row`."""
-        return await self.fetch(statement, class_row(row), **parameters)
 
     async def dicts(self, statement: str, /, **parameters: Any) -> list[dict[str, Any]]:
         """Run a named statement; each row becomes a dictionary."""
