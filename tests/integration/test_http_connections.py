@@ -196,7 +196,8 @@ async def test_the_client_of_aiohttp_is_not_used(
 async def test_a_private_address_is_not_connected_to_unless_it_is_allowed(server: HostileServer, host: str) -> None:
     config = receiver(f"http://{host}:{server.port}", allow_private_addresses=False)
     client = HttpReceiver("warehouse", config)
-    assert isinstance(await client.deliver(attempt(config, KEYED)), NotSent)
+    for _ in range(2):
+        assert isinstance(await client.deliver(attempt(config, KEYED)), NotSent)
     assert server.seen.connections == 0
     await client.aclose()
 
