@@ -7,6 +7,7 @@ is opened here: one request is written to one connection by `exchange`, and one 
 """
 
 import asyncio
+import functools
 import inspect
 import ssl
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 import aiohttp
 from aiohttp import ClientRequest, ClientTimeout, TCPConnector
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from yarl import URL
 
@@ -46,7 +48,7 @@ class Connections:
         _check_aiohttp()
         self.keep_alive = keep_alive
         self._allow_private = allow_private
-        self._places: dict[tuple[str, str], ClientRequest] = {}
+        self._places: dict[tuple[str, str], _Place] = {}
         self._pool = TCPConnector(
             resolver=GuardedResolver(allow_private=allow_private),
             use_dns_cache=False,  # each new connection resolves, and checks, anew
@@ -66,7 +68,7 @@ class Connections:
         """
         place = self._places.get((scheme, host))
         if place is None:
-            place = _place(scheme, host)
+            place = _Place(scheme, host)
             check_literal(place.host, allow_private=self._allow_private)
             self._places[scheme, host] = place
         connection = await self._pool.connect(place, traces=[], timeout=_NO_TIMEOUT)
@@ -87,9 +89,16 @@ class Connections:
         await self._pool.close()
 
 
-def _place(scheme: str, host: str) -> ClientRequest:
-    """Say where to connect to, in the words of aiohttp's pool. Nothing is ever sent by it."""
-    return ClientRequest("GET", URL(f"{scheme}://{host}", encoded=True), loop=asyncio.get_running_loop())
+class _Place(ClientRequest):
+    """Where to connect to, in the words of aiohttp's pool. Nothing is ever sent by it."""
+
+    def __init__(self, scheme: str, host: str) -> None:
+        super().__init__("GET", URL(f"{scheme}://{host}", encoded=True), loop=asyncio.get_running_loop())
+
+    @functools.cached_property
+    def connection_key(self) -> ConnectionKey:
+        """Asked for by every request, and always the same."""
+        return super().connection_key
 
 
 def _check_aiohttp() -> None:
