@@ -86,7 +86,8 @@ class Claims:
         pace = self._flight.pace
         dates: list[float | None] = [now + self._shared.settings.poll_seconds if pace.room(now) else pace.free_at(now)]
         if self._room():
-            dates += [self.rhythm.next_look_at, self.position.next_pass_at()]
+            of_crowd = self.position.next_due_at(of_crowd=True)
+            dates += [self.rhythm.next_look_at, self.position.next_pass_at(), of_crowd]
         if self._room(past_crowd=True):
             dates += [self.position.next_due_at(), self._crowd.next_look_at()]
         return min(date for date in dates if date is not None)
@@ -116,14 +117,17 @@ class Claims:
     def _room(self, *, past_crowd: bool = False) -> int:
         """How many may begin now; those that are begun by name go past the crowd."""
         flight, service, settings = self._flight, self._host.service, self._shared.settings
+        ahead = min(flight.ahead(service.deadline_seconds), settings.batch_max) if service.batch else 0
         if past_crowd and self._crowd.tenants:
-            # Where the crowd was claimed ahead, no slot is ever free: whoever goes past it waits for the next one.
-            running = 0 if service.batch else flight.running
-            return self._bounded(flight.slots - running - flight.waiting_others, flight.waiting_others)
+            room = flight.free_slots
+            if service.batch:
+                # Where the crowd was claimed ahead, no slot is ever free: whoever goes past it waits for the next one.
+                # Who was rung for as one of others, and is of the crowd by now, waits too, and not without bound.
+                room = min(flight.slots - flight.waiting_others, 2 * flight.slots + ahead - flight.waiting)
+            return self._bounded(room, flight.waiting_others)
         kept = 0 if self._passed_over >= PATIENCE else self._crowd.kept_free(flight.slots, boottime())
         room = flight.free_slots - kept
         if service.batch:
-            ahead = min(flight.ahead(service.deadline_seconds), settings.batch_max)
             if kept:  # while a large claim runs, others wait for it
                 ahead = min(ahead, flight.slots)
             if 2 * flight.waiting > ahead:  # a few rows at a time would cost a statement each
@@ -156,15 +160,18 @@ class Claims:
             breaker.circuit.release()
 
     async def _begin_due(self) -> int:
-        room = self._room(past_crowd=True)
-        seqs = self.position.due(boottime(), room) if room else []
+        now, room = boottime(), self._room()
+        of_others = self.position.due(now, self._room(past_crowd=True))
+        of_crowd = self.position.due(now, room - len(of_others), of_crowd=True)
+        seqs = of_others + of_crowd
         if not seqs:
             return 0
         try:
             claimed = await self._begin("begin_these", len(seqs), seqs=seqs)
         except DatabaseUnavailable:
+            # Of those past a crowd the look-behind knows nothing.
             for seq in seqs:
-                self.position.ring(seq)  # of those past a crowd the look-behind knows nothing
+                self.position.ring(seq, of_crowd=seq in of_crowd)
             raise
         if claimed is None:
             return 0

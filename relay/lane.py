@@ -51,7 +51,7 @@ class Lane:
         settings = shared.settings
         # Writers ring for what comes after; without a bell, its end is looked at as often as the lane itself.
         poll = settings.poll_seconds if shared.channel is None else settings.look_behind_seconds
-        crowd = Crowd(poll_seconds=poll, pass_seconds=settings.look_behind_seconds, now=boottime())
+        crowd = self._crowd = Crowd(poll_seconds=poll, pass_seconds=settings.look_behind_seconds, now=boottime())
         self.flight = Flight(
             holding,
             shared.meters,
@@ -225,12 +225,12 @@ class Lane:
         begun, transition = finished.begun, finished.transition
         self.flight.forget(begun.name)
         self._shared.meters.count("recorded", receiver=self.holding.receiver, state=transition.state)
-        position = self.claims.position
+        position, of_crowd = self.claims.position, begun.tenant_id in self._crowd.tenants
         if (successor := row.get("successor")) is not None:
-            position.ring(successor)
+            position.ring(successor, of_crowd=of_crowd)
         ours = transition.withdraw and not row.get("in_doubt") and transition.step is not Step.PERSON
         if transition.state not in TERMINAL and (ours or transition.step is Step.RESEND):
-            position.retry_at(begun.seq, boottime() + (transition.delay_seconds or 0.0))
+            position.retry_at(begun.seq, boottime() + (transition.delay_seconds or 0.0), of_crowd=of_crowd)
         self.wake.set()
         self._check_drained()
 

@@ -45,6 +45,35 @@ class _Proposal:
     horizon: int | None = None
 
 
+class _Due:
+    """What is due by name, or will be."""
+
+    def __init__(self) -> None:
+        self.rung: dict[int, None] = {}
+        self._retries: list[tuple[float, int]] = []
+
+    def retry_at(self, seq: int, at: float) -> None:
+        if len(self._retries) < REMEMBERED_MAX:
+            heapq.heappush(self._retries, (at, seq))
+
+    def ring(self, seq: int) -> None:
+        if len(self.rung) < REMEMBERED_MAX:
+            self.rung[seq] = None
+
+    def take(self, now: float, limit: int) -> list[int]:
+        while self._retries and self._retries[0][0] <= now:
+            self.rung[heapq.heappop(self._retries)[1]] = None
+        chosen = list(self.rung)[:limit]
+        for seq in chosen:
+            del self.rung[seq]
+        return chosen
+
+    def next_at(self) -> float | None:
+        if self.rung:
+            return 0.0
+        return self._retries[0][0] if self._retries else None
+
+
 class Position:
     """The cursor of a lane, and what lies behind it. Times are `boottime()`."""
 
@@ -57,8 +86,8 @@ class Position:
         self._spent_seconds = 0.0
         self._next_pass_at = now + look_behind_seconds
         self._next_deep_at = now + DEEP_SECONDS
-        self._retries: list[tuple[float, int]] = []
-        self._rung: dict[int, None] = {}
+        # Apart what is of the crowd that fills the lane (`relay.crowd`): it does not go past it, and has other room.
+        self._due = {False: _Due(), True: _Due()}
         self.reach = 0
         """The highest row that began, or may have: by name, that may lie ahead of the cursor."""
 
@@ -85,36 +114,28 @@ class Position:
 
     # ----------------------------------------------------------------------------------------------- retries and bells
 
-    def retry_at(self, seq: int, at: float) -> None:
+    def retry_at(self, seq: int, at: float, *, of_crowd: bool = False) -> None:
         """Begin this one again at that time."""
-        if len(self._retries) < REMEMBERED_MAX:
-            heapq.heappush(self._retries, (at, seq))
+        self._due[of_crowd].retry_at(seq, at)
 
-    def ring(self, seq: int) -> None:
+    def ring(self, seq: int, *, of_crowd: bool = False) -> None:
         """Begin this one as soon as there is room: somebody made it due."""
-        if len(self._rung) < REMEMBERED_MAX:
-            self._rung[seq] = None
+        self._due[of_crowd].ring(seq)
 
-    def due(self, now: float, limit: int) -> list[int]:
+    def due(self, now: float, limit: int, *, of_crowd: bool = False) -> list[int]:
         """Take what is due by name. Whatever cannot begin after all is left to the look-behind."""
-        while self._retries and self._retries[0][0] <= now:
-            self._rung[heapq.heappop(self._retries)[1]] = None
-        chosen = list(self._rung)[:limit]
-        for seq in chosen:
-            del self._rung[seq]
+        chosen = self._due[of_crowd].take(now, max(0, limit))
         self.reach = max([self.reach, *chosen])
         return chosen
 
     @property
     def remembered(self) -> int:
-        """How many are due by name."""
-        return len(self._rung)
+        """How many are due by name that are not known to be of the crowd."""
+        return len(self._due[False].rung)
 
-    def next_due_at(self) -> float | None:
+    def next_due_at(self, *, of_crowd: bool = False) -> float | None:
         """When something becomes due by name."""
-        if self._rung:
-            return 0.0
-        return self._retries[0][0] if self._retries else None
+        return self._due[of_crowd].next_at()
 
     # ------------------------------------------------------------------------------------------------- the look-behind
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outbox.outcome import Answer, Outcome, Receipt
+from outbox.outcome import Answer, Outcome, Receipt, Throttled
 from outbox.receivers import Attempt
 from outbox.receivers.scripted import ScriptedReceiver
 from relay import crowd as crowds
@@ -98,6 +98,35 @@ async def test_whoever_comes_while_a_crowd_waits_rings_and_finds_a_free_slot(sta
         stuck.set()
         await eventually_async(lambda: stage.value("select count(*) from outbox.pending") == 0)
         await eventually_async(lambda: stage.value("select crowd from outbox.lane") == [])
+    assert max(order.effects.values()) == 1
+
+
+async def test_retries_of_the_crowd_do_not_go_past_it(stage_of: Stage, tool: str) -> None:
+    """Many come due at once: they begin as far as the crowd may, the others keep their slot, and nothing piles up."""
+    put_many(stage_of, CROWD, tool)
+    stage_of.put("first", tool, tenant="small")
+    stuck = asyncio.Event()
+    asked = itertools.count()
+
+    class Throttling(Order):
+        async def deliver(self, attempt: Attempt) -> Outcome:
+            if attempt.tenant_id == "acme" and (number := next(asked)) > 100:
+                if number < 200:
+                    return Throttled(retry_after_seconds=1.0, answer=Answer(429))
+                await stuck.wait()
+            return await super().deliver(attempt)
+
+    order = Throttling()
+    async with relay_on(stage_of.database, order, bell=True, batch_max=20, **NEVER) as running, running.running():
+        due = "select count(*) from outbox.pending where throttled > 0 and next_at <= outbox.now()"
+        await eventually_async(lambda: stage_of.value(due) == 99)
+        for n in range(10):
+            seq = stage_of.put(f"later-{n}", tool, tenant="small")
+            await eventually_async(lambda: stage_of.state(seq) == "succeeded")  # noqa: B023 - in this round only
+        assert running.lane.flight.running == SLOTS - 1
+        assert running.lane.flight.waiting <= (0 if tool == BLIND else 20 + SLOTS), "no more than the crowd may"
+        stuck.set()
+        await eventually_async(lambda: stage_of.value("select count(*) from outbox.pending") == 0)
     assert max(order.effects.values()) == 1
 
 

@@ -109,6 +109,17 @@ def test_what_finds_no_room_stays_due(position: Position) -> None:
     assert position.due(0.0, limit=2) == [3]
 
 
+def test_what_is_of_the_crowd_is_due_apart(position: Position) -> None:
+    position.ring(1, of_crowd=True)
+    position.retry_at(2, 5.0, of_crowd=True)
+    position.ring(3)
+    assert (position.remembered, position.due(9.0, limit=10)) == (1, [3])
+    assert (position.next_due_at(), position.next_due_at(of_crowd=True)) == (None, 0.0)
+    assert position.due(9.0, limit=-1, of_crowd=True) == []
+    assert position.due(9.0, limit=10, of_crowd=True) == [1, 2]
+    assert position.reach == 3
+
+
 def test_memory_is_bounded(position: Position) -> None:
     for seq in range(2 * REMEMBERED_MAX):
         position.ring(seq)
