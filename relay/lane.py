@@ -50,7 +50,8 @@ class Lane:
         self._closing = asyncio.Event()
         settings = shared.settings
         # Writers ring for what comes after; without a bell, its end is looked at as often as the lane itself.
-        poll = settings.poll_seconds if shared.channel is None else settings.look_behind_seconds
+        rung = shared.channel is not None and service.doorbell
+        poll = settings.look_behind_seconds if rung else settings.poll_seconds
         crowd = self._crowd = Crowd(poll_seconds=poll, pass_seconds=settings.look_behind_seconds, now=boottime())
         self.flight = Flight(
             holding,

@@ -212,7 +212,10 @@ async def test_what_could_not_begin_past_the_crowd_for_want_of_a_connection_begi
     assert order.tenants.index("small") < CROWD
 
 
-async def test_a_holder_without_a_bell_finds_others_by_polling(stage: Stage) -> None:
+@pytest.mark.parametrize("bell", [False, True], ids=["relay", "receiver"])
+async def test_a_holder_without_a_bell_finds_others_by_polling(stage: Stage, bell: bool) -> None:
+    """None of its own, or none for this receiver."""
+    await register(stage.database, registry(concurrency=SLOTS, doorbell=not bell))
     put_many(stage, CROWD, KEYED)
     order, stuck = Order(), asyncio.Event()
 
@@ -225,7 +228,7 @@ async def test_a_holder_without_a_bell_finds_others_by_polling(stage: Stage) -> 
     order = Slow()
     stage.put("first", KEYED, tenant="small")
     async with (
-        relay_on(stage.database, order, batch_max=20, look_behind="1h", poll="20ms") as running,
+        relay_on(stage.database, order, bell=bell, batch_max=20, look_behind="1h", poll="20ms") as running,
         running.running(),
     ):
         await eventually_async(lambda: order.tenants.count("small") == 1)
