@@ -125,7 +125,9 @@ class Claims:
                 # Who was rung for as one of others, and is of the crowd by now, waits too, and not without bound.
                 room = min(flight.slots - flight.waiting_others, 2 * flight.slots + ahead - flight.waiting)
             return self._bounded(room, flight.waiting_others)
-        kept = 0 if self._passed_over >= PATIENCE else self._crowd.kept_free(flight.slots, boottime())
+        kept = self._crowd.kept_free(flight.slots, boottime())
+        if kept and self._passed_over >= PATIENCE and flight.running_of_crowd < flight.slots - kept:
+            kept = 0
         room = flight.free_slots - kept
         if service.batch:
             if kept:  # while a large claim runs, others wait for it
@@ -169,7 +171,8 @@ class Claims:
         try:
             claimed = await self._begin("begin_these", len(seqs), seqs=seqs)
         except DatabaseUnavailable:
-            # Of those past a crowd the look-behind knows nothing.
+            # Of those past a crowd the look-behind knows nothing, nor does the sweep.
+            self.position.unheard(seqs)
             for seq in seqs:
                 self.position.ring(seq, of_crowd=seq in of_crowd)
             raise
@@ -218,8 +221,7 @@ class Claims:
             return
         (seen,) = await self._shared.store.dicts(
             "look_ahead",
-            receiver_id=self._holding.receiver_id,
-            lane=self._holding.lane,
+            **self._holding.parameters,
             after=where.after,
             rows_max=ROWS_MAX,
             found_max=FOUND_MAX,
@@ -293,4 +295,6 @@ class Claims:
         every = self._sweep_seconds
         if done < self._suspect_until:
             every = min(every, _SUSPECT_EVERY_SECONDS)
+        elif not self._flight.abandoned:
+            self.position.swept()
         self._next_sweep_at = done + max(every, _SWEEP_PART * (done - now))

@@ -84,6 +84,11 @@ class Flight:
         return len(self._running)
 
     @property
+    def running_of_crowd(self) -> int:
+        """How many of them are the crowd's."""
+        return self._waiting.of_crowd(self._running.values())
+
+    @property
     def waiting_others(self) -> int:
         """How many of others than the crowd wait for a slot."""
         return self._waiting.others
@@ -126,8 +131,8 @@ class Flight:
 
     def dismiss(self, outcome: Outcome) -> None:
         """End everything that waits, unsent."""
-        while self._waiting:
-            self._end(followed(self._waiting.take(), outcome, self._scene().jitter()))
+        for bound in self._waiting.end():
+            self._end(followed(bound, outcome, self._scene().jitter()))
 
     def break_off(self) -> None:
         """End everything, at once: what has been sent is unknown, what has not is known not to have been."""
@@ -168,7 +173,9 @@ class Flight:
 
     def _next(self) -> Bound | None:
         now = boottime()
-        return self._waiting.take() if self._may_start(now) and self.pace.take(now) else None
+        if not self._may_start(now) or not self.pace.take(now):
+            return None
+        return self._waiting.take(self.slots, self._running.values(), now)
 
     def _left(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)

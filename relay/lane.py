@@ -245,6 +245,7 @@ class Lane:
         self.service.breaker.circuit.dropped(begun.seq)
         self.flight.forget(begun.name)
         self.flight.abandoned.add(begun.seq)
+        self.claims.position.unheard([begun.seq])
         self._check_drained()
 
     def _check_drained(self) -> None:

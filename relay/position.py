@@ -13,6 +13,7 @@ there) is what that "some time" is for, and what the rare look from zero finds i
 """
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,7 +90,7 @@ class Position:
         # Apart what is of the crowd that fills the lane (`relay.crowd`): it does not go past it, and has other room.
         self._due = {False: _Due(), True: _Due()}
         self.reach = 0
-        """The highest row that began, or may have: by name, that may lie ahead of the cursor."""
+        """The highest row that may execute without anybody who knows of it."""
 
     # --------------------------------------------------------------------------------------------------- the frontier
 
@@ -124,9 +125,17 @@ class Position:
 
     def due(self, now: float, limit: int, *, of_crowd: bool = False) -> list[int]:
         """Take what is due by name. Whatever cannot begin after all is left to the look-behind."""
-        chosen = self._due[of_crowd].take(now, max(0, limit))
-        self.reach = max([self.reach, *chosen])
-        return chosen
+        return self._due[of_crowd].take(now, max(0, limit))
+
+    # ------------------------------------------------------------------------------------------------------- orphans
+
+    def unheard(self, seqs: Iterable[int]) -> None:
+        """These may execute without anybody who knows: begun by name, they may lie ahead of the cursor."""
+        self.reach = max([self.reach, *seqs])
+
+    def swept(self) -> None:
+        """None of those is left: only what lies behind the cursor may be one from now on."""
+        self.reach = self.cursor
 
     @property
     def remembered(self) -> int:

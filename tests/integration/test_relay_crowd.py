@@ -68,9 +68,9 @@ async def test_others_get_past_everything_that_one_tenant_has_written_before(sta
     assert max(order.effects.values()) == 1
 
 
-async def test_whoever_comes_while_a_crowd_waits_rings_and_finds_a_free_slot(stage: Stage) -> None:
+async def test_whoever_comes_while_a_crowd_waits_rings_and_finds_a_free_slot(stage_of: Stage, tool: str) -> None:
     """No look behind, no poll: the bell names the operation. All slots but one are taken by calls that do not end."""
-    put_many(stage, CROWD, KEYED)
+    put_many(stage_of, CROWD, tool)
     order, stuck = Order(), asyncio.Event()
 
     class Slow(Order):
@@ -80,24 +80,24 @@ async def test_whoever_comes_while_a_crowd_waits_rings_and_finds_a_free_slot(sta
             return await super().deliver(attempt)
 
     order = Slow()
-    stage.put("first", KEYED, tenant="small")
-    async with relay_on(stage.database, order, bell=True, batch_max=20, **NEVER) as running, running.running():
+    stage_of.put("first", tool, tenant="small")
+    async with relay_on(stage_of.database, order, bell=True, batch_max=20, **NEVER) as running, running.running():
         await eventually_async(lambda: order.tenants.count("small") == 1, claim="it was there, past the crowd")
-        await eventually_async(lambda: stage.value("select crowd from outbox.lane") == ["acme"])
+        await eventually_async(lambda: stage_of.value("select crowd from outbox.lane") == ["acme"])
         await eventually_async(lambda: running.lane.flight.running == SLOTS - 1)
         rings = running.counted("rings")
         for n in range(10):
-            seq = stage.put(f"later-{n}", KEYED, tenant="small")
-            await eventually_async(lambda: stage.state(seq) == "succeeded")  # noqa: B023 - in this round only
+            seq = stage_of.put(f"later-{n}", tool, tenant="small")
+            await eventually_async(lambda: stage_of.state(seq) == "succeeded")  # noqa: B023 - in this round only
         assert running.counted("rings") >= rings + 10
         assert running.lane.flight.running == SLOTS - 1, "the crowd leaves it to them"
         rings = running.counted("rings")
-        stage.put("one-more-of-the-crowd", KEYED)
-        stage.put("one-of-others", KEYED, tenant="small")
+        stage_of.put("one-more-of-the-crowd", tool)
+        stage_of.put("one-of-others", tool, tenant="small")
         await eventually_async(lambda: running.counted("rings") == rings + 1)
         stuck.set()
-        await eventually_async(lambda: stage.value("select count(*) from outbox.pending") == 0)
-        await eventually_async(lambda: stage.value("select crowd from outbox.lane") == [])
+        await eventually_async(lambda: stage_of.value("select count(*) from outbox.pending") == 0)
+        await eventually_async(lambda: stage_of.value("select crowd from outbox.lane") == [])
     assert max(order.effects.values()) == 1
 
 

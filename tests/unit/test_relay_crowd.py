@@ -1,5 +1,6 @@
 """Who fills a lane, who is let past, what is kept free for them, and that nobody starves."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -154,8 +155,8 @@ def bound(tenant: str, number: int = 0) -> Any:
     return SimpleNamespace(begun=SimpleNamespace(tenant_id=tenant), number=number)
 
 
-def served(turns: Turns) -> str:
-    return str(turns.take().begun.tenant_id)
+def served(turns: Turns, slots: int = 4, running: Sequence[str] = ()) -> str:
+    return str(turns.take(slots, [bound(tenant) for tenant in running], 0.0).begun.tenant_id)
 
 
 def test_without_a_crowd_it_is_first_come_first_served(crowd: Crowd) -> None:
@@ -188,6 +189,28 @@ def test_the_crowd_leaves_the_kept_slot_to_others(crowd: Crowd) -> None:
     assert served(turns) == "small"
 
 
+@pytest.mark.parametrize(
+    ("running", "then"),
+    [
+        (["big", "big", "big"], "small"),
+        (["big", "big", "small"], "big"),
+        (["big", "big"], "big"),
+        (["small", "small", "small"], "big"),
+    ],
+    ids=str,
+)
+def test_its_turn_gives_the_crowd_a_kept_slot_only_for_one_that_others_have_taken(
+    crowd: Crowd, running: list[str], then: str
+) -> None:
+    """Where its own calls are slow it holds all the others already: then whoever comes would wait for one of them."""
+    turns = Turns(filled(crowd, "big"))
+    crowd.began(["small"], 0.0)
+    for tenant in ["big"] + ["small"] * (PATIENCE + 1):
+        turns.add(bound(tenant))
+    assert {served(turns, 4) for _ in range(PATIENCE)} == {"small"}
+    assert served(turns, 4, running) == then
+
+
 @given(
     slots=st.integers(1, 20),
     crowd_rows=st.integers(0, 30),
@@ -200,17 +223,18 @@ def test_whoever_waits_is_served_while_others_come_without_end(
     crowd = filled(Crowd(poll_seconds=0.5, pass_seconds=5.0, now=0.0), "big")
     if seen:
         crowd.began(["small"], 0.0)
-    turns, running = Turns(crowd), 0
+    turns = Turns(crowd)
+    running: list[Any] = []
     for _ in range(crowd_rows):
         turns.add(bound("big"))
     for _ in range(others):
         turns.add(bound("small"))
     waits = crowd_rows
     for _ in range(INFINITE):
-        while turns.may_start(slots, running, 0.0):
-            waits -= turns.take().begun.tenant_id == "big"
-            running += 1
-            assert running <= slots
-        running -= bool(running)
+        while turns.may_start(slots, len(running), 0.0):
+            running.append(turns.take(slots, running, 0.0))
+            waits -= running[-1].begun.tenant_id == "big"
+            assert len(running) <= slots
+        running = running[1:]
         turns.add(bound("small"))
     assert waits == 0

@@ -117,7 +117,6 @@ def test_what_is_of_the_crowd_is_due_apart(position: Position) -> None:
     assert (position.next_due_at(), position.next_due_at(of_crowd=True)) == (None, 0.0)
     assert position.due(9.0, limit=-1, of_crowd=True) == []
     assert position.due(9.0, limit=10, of_crowd=True) == [1, 2]
-    assert position.reach == 3
 
 
 def test_memory_is_bounded(position: Position) -> None:
@@ -125,3 +124,11 @@ def test_memory_is_bounded(position: Position) -> None:
         position.ring(seq)
         position.retry_at(seq, 1.0)
     assert len(position.due(0.0, limit=10 * REMEMBERED_MAX)) == REMEMBERED_MAX
+
+
+def test_what_may_execute_unheard_of_is_within_reach_until_it_was_swept(position: Position) -> None:
+    position.advanced([100], limit=1, top=100)
+    position.unheard([7, 5_000])
+    assert (position.reach, position.cursor) == (5_000, 100)
+    position.swept()
+    assert position.reach == 100
