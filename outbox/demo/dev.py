@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from psycopg.conninfo import make_conninfo
 
+from outbox.demo.files import write_at_once
 from outbox.demo.lines import Lines
 from outbox.demo.programs import Program, Programs
 from outbox.embedded import Server
@@ -198,7 +199,7 @@ def _environment(server: Server) -> dict[str, str]:
 def _announced(folder: Path, dsn: str) -> Iterator[None]:
     """Leave the DSN where the other commands find it while this one runs."""
     place = folder / DSN_FILE.name
-    place.write_text(dsn, "utf-8")
+    write_at_once(place, dsn)
     try:
         yield
     finally:

@@ -28,6 +28,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from outbox.demo.faults import FaultPlan, Faults, OneShot
+from outbox.demo.files import write_at_once
 from outbox.demo.ledger import Books
 from outbox.demo.shop import Shop
 
@@ -80,7 +81,7 @@ async def serve(*, port: int, ledger: Path, plan: FaultPlan, port_file: Path | N
     await site.start()
     bound = int(runner.addresses[0][1])
     if port_file is not None:
-        _write_at_once(port_file, f"{bound}\n")
+        write_at_once(port_file, f"{bound}\n")
     print(json.dumps({"event": "receiver_ready", "port": bound, "pid": os.getpid()}), flush=True)  # noqa: T201
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,13 +91,6 @@ async def serve(*, port: int, ledger: Path, plan: FaultPlan, port_file: Path | N
     finally:
         await runner.cleanup()
         books.close()
-
-
-def _write_at_once(path: Path, text: str) -> None:
-    """Whoever waits for the file finds all of it."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
 
 
 def main(arguments: list[str] | None = None) -> int:
