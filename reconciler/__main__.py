@@ -2,13 +2,12 @@
 
 import argparse
 import asyncio
-import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from outbox import observe
-from outbox.daemon import Stopping
+from outbox.daemon import Stopping, collect_rarely
 from outbox.errors import ConfigError, DatabaseError, OutboxError, ReceiverError
 from outbox.observe import emit
 from outbox.settings import Settings, load_settings
@@ -16,16 +15,12 @@ from reconciler.service import reconciling
 
 EXIT_FAULT, EXIT_USAGE, EXIT_DATABASE = 1, 2, 5
 
-_GC_OBJECTS = 20_000
-
 
 async def serve(settings: Settings, receivers: Sequence[str], stopping: Stopping) -> None:
     """Run a reconciler until SIGTERM or SIGINT."""
     own = settings.reconciler
     stopping.install(own.grace_seconds)
-    # Looks make many small objects and no cycles: looking for those every 700 objects takes time and finds nothing.
-    gc.freeze()
-    gc.set_threshold(_GC_OBJECTS)
+    collect_rarely()
     async with reconciling(settings, receivers) as reconciler:
         if own.metrics_port is not None:
             reconciler.meters.serve(own.metrics_port, own.metrics_host)

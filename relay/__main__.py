@@ -3,12 +3,11 @@
 import argparse
 import asyncio
 import functools
-import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from outbox.daemon import ClockWatch, Heart, Life, Member, Stopping, opened
+from outbox.daemon import ClockWatch, Heart, Life, Member, Stopping, collect_rarely, opened
 from outbox.errors import ConfigError, DatabaseError, OutboxError
 from outbox.lease import DeadMan
 from outbox.observe import Meters, configure, emit
@@ -19,8 +18,6 @@ from relay.doorbell import Doorbell, channel_of
 from relay.loop import Relay
 from relay.metrics import METRICS
 from relay.shared import Shared
-
-_GC_OBJECTS = 20_000
 
 EXIT_OK, EXIT_UNRECORDED, EXIT_USAGE, EXIT_DATABASE = 0, 1, 2, 5
 
@@ -61,9 +58,7 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, dict[str, object]]:
 
 async def _run(settings: Settings, stopping: Stopping) -> bool:
     stopping.install(settings.relay.grace_seconds)
-    # Attempts make many small objects and no cycles: looking for those every 700 objects takes time and finds nothing.
-    gc.freeze()
-    gc.set_threshold(_GC_OBJECTS)
+    collect_rarely()
     relay, dsn = settings.relay, settings.relay_dsn
     member, life, clock, meters = Member("relay", relay.receivers), Life(), ClockWatch(), Meters(*METRICS)
     if relay.metrics_port is not None:

@@ -178,7 +178,7 @@ class Claims:
             raise
         if claimed is None:
             return 0
-        self._crowd.passed(claimed.tenants, boottime())
+        self._crowd.met(claimed.tenants, boottime())
         return len(claimed.begun)
 
     async def _begin_behind(self) -> int:

@@ -59,11 +59,10 @@ class Crowd:
         self._consist(front=_large(self._window) | (self._front & present), far=self._far)
         if not known.issuperset(self.tenants):
             self._next_look_at = self._next_pass_at = now
-        if self.tenants and not self.tenants.issuperset(present):
-            self._others_until = now + _OTHERS_SECONDS
+        self.met(present, now)
 
-    def passed(self, tenants: Sequence[str], now: float) -> None:
-        """Operations of these began by name."""
+    def met(self, tenants: Collection[str], now: float) -> None:
+        """Operations of these are there, or have just begun: as long as there are others, a slot is kept for them."""
         if self.tenants and not self.tenants.issuperset(tenants):
             self._others_until = now + _OTHERS_SECONDS
 
@@ -101,8 +100,7 @@ class Crowd:
         """
         if upto is not None:
             self._after = max(self._after, upto)
-        if others:
-            self._others_until = now + _OTHERS_SECONDS
+        self.met(others, now)
         if len(others) >= FOUND_MAX:
             self._consist(front=self._front, far=self._far | _large(others))
         self._spent_seconds += seconds

@@ -79,13 +79,8 @@ class Flight:
         return self.slots - len(self._running) - len(self._waiting)
 
     @property
-    def running(self) -> int:
-        """How many run."""
-        return len(self._running)
-
-    @property
     def running_of_crowd(self) -> int:
-        """How many of them are the crowd's."""
+        """How many of those that run are the crowd's."""
         return self._waiting.of_crowd(self._running.values())
 
     @property

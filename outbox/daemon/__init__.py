@@ -10,7 +10,7 @@ from outbox.daemon.chores import do_chores
 from outbox.daemon.clock import ClockWatch
 from outbox.daemon.heart import Heart
 from outbox.daemon.member import Kind, Member, program_version
-from outbox.daemon.start import Life, check_role, check_schema, opened, weak_settings
+from outbox.daemon.start import Life, check_role, check_schema, collect_rarely, opened, weak_settings
 from outbox.daemon.stop import CANCEL_AGAIN_SECONDS, CANCEL_SECONDS_MAX, Crew, Stopping, cancelled, until_answered
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "cancelled",
     "check_role",
     "check_schema",
+    "collect_rarely",
     "do_chores",
     "opened",
     "program_version",

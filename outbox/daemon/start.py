@@ -1,5 +1,6 @@
 """How a daemon starts: what this database is, and whether the promises can rest on it."""
 
+import gc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,20 @@ if TYPE_CHECKING:
 
 # One batch after a failover takes well under a second, and the role's statement_timeout is 30 s.
 SWEEP_BATCH_MAX = 5_000
+
+
+# Objects that are made before the next look for cycles.
+_GC_OBJECTS = 20_000
+
+
+def collect_rarely() -> None:
+    """
+    Look for cycles of objects seldom, and never among those that are there now.
+
+    Daemons make many small objects per operation and no cycles: to look every 700 takes time and finds nothing.
+    """
+    gc.freeze()
+    gc.set_threshold(_GC_OBJECTS)
 
 
 class Asks(Protocol):

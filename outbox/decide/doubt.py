@@ -104,7 +104,7 @@ def next_step(
     if op.state is not State.UNKNOWN:
         raise ValueError(f"only an operation in doubt has a next step of this kind, not one that is {op.state}")
     case = _Case(op, wiring, evidence, now, in_force)
-    for rule in RULES if evidence else RULES_WITHOUT_EVIDENCE:
+    for rule in RULES:
         if (decision := rule(case)) is not None:
             return decision
     return _person(case)
@@ -237,8 +237,6 @@ RULES: Final[tuple[Callable[[_Case], Decision | None], ...]] = (
     _resend,
     _look_again,
 )
-# The first three find nothing where there is nothing to be read.
-RULES_WITHOUT_EVIDENCE: Final = RULES[3:]
 
 
 def _person(case: _Case, reason: Reason | None = None) -> Person:

@@ -55,6 +55,19 @@ class Order(ScriptedReceiver):
         return RECEIPT
 
 
+class Stuck(Order):
+    """Once there is a crowd, its calls do not end before they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = asyncio.Event()
+
+    async def deliver(self, attempt: Attempt) -> Outcome:
+        if attempt.tenant_id == "acme" and len(self.tenants) > 2 * crowds.WINDOW:
+            await self.let_go.wait()
+        return await super().deliver(attempt)
+
+
 async def test_others_get_past_everything_that_one_tenant_has_written_before(stage_of: Stage, tool: str) -> None:
     put_many(stage_of, CROWD, tool)
     for n in range(3):
@@ -71,31 +84,23 @@ async def test_others_get_past_everything_that_one_tenant_has_written_before(sta
 async def test_whoever_comes_while_a_crowd_waits_rings_and_finds_a_free_slot(stage_of: Stage, tool: str) -> None:
     """No look behind, no poll: the bell names the operation. All slots but one are taken by calls that do not end."""
     put_many(stage_of, CROWD, tool)
-    order, stuck = Order(), asyncio.Event()
-
-    class Slow(Order):
-        async def deliver(self, attempt: Attempt) -> Outcome:
-            if attempt.tenant_id == "acme" and len(self.tenants) > 2 * crowds.WINDOW:
-                await stuck.wait()
-            return await super().deliver(attempt)
-
-    order = Slow()
+    order = Stuck()
     stage_of.put("first", tool, tenant="small")
     async with relay_on(stage_of.database, order, bell=True, batch_max=20, **NEVER) as running, running.running():
         await eventually_async(lambda: order.tenants.count("small") == 1, claim="it was there, past the crowd")
         await eventually_async(lambda: stage_of.value("select crowd from outbox.lane") == ["acme"])
-        await eventually_async(lambda: running.lane.flight.running == SLOTS - 1)
+        await eventually_async(lambda: running.lane.flight.running_of_crowd == SLOTS - 1)
         rings = running.counted("rings")
         for n in range(10):
             seq = stage_of.put(f"later-{n}", tool, tenant="small")
             await eventually_async(lambda: stage_of.state(seq) == "succeeded")  # noqa: B023 - in this round only
         assert running.counted("rings") >= rings + 10
-        assert running.lane.flight.running == SLOTS - 1, "the crowd leaves it to them"
+        assert running.lane.flight.running_of_crowd == SLOTS - 1, "the crowd leaves it to them"
         rings = running.counted("rings")
         stage_of.put("one-more-of-the-crowd", tool)
         stage_of.put("one-of-others", tool, tenant="small")
         await eventually_async(lambda: running.counted("rings") == rings + 1)
-        stuck.set()
+        order.let_go.set()
         await eventually_async(lambda: stage_of.value("select count(*) from outbox.pending") == 0)
         await eventually_async(lambda: stage_of.value("select crowd from outbox.lane") == [])
     assert max(order.effects.values()) == 1
@@ -123,7 +128,7 @@ async def test_retries_of_the_crowd_do_not_go_past_it(stage_of: Stage, tool: str
         for n in range(2):
             seq = stage_of.put(f"later-{n}", tool, tenant="small")
             await eventually_async(lambda: stage_of.state(seq) == "succeeded")  # noqa: B023 - in this round only
-        assert running.lane.flight.running == SLOTS - 1
+        assert running.lane.flight.running_of_crowd == SLOTS - 1
         assert running.lane.flight.waiting <= (0 if tool == BLIND else 20 + SLOTS), "no more than the crowd may"
         stuck.set()
         await eventually_async(lambda: stage_of.value("select count(*) from outbox.pending") == 0)
@@ -217,23 +222,15 @@ async def test_a_holder_without_a_bell_finds_others_by_polling(stage: Stage, bel
     """None of its own, or none for this receiver."""
     await register(stage.database, registry(concurrency=SLOTS, doorbell=not bell))
     put_many(stage, CROWD, KEYED)
-    order, stuck = Order(), asyncio.Event()
-
-    class Slow(Order):
-        async def deliver(self, attempt: Attempt) -> Outcome:
-            if attempt.tenant_id == "acme" and len(self.tenants) > 2 * crowds.WINDOW:
-                await stuck.wait()
-            return await super().deliver(attempt)
-
-    order = Slow()
+    order = Stuck()
     stage.put("first", KEYED, tenant="small")
     async with (
         relay_on(stage.database, order, bell=bell, batch_max=20, look_behind="1h", poll="20ms") as running,
         running.running(),
     ):
         await eventually_async(lambda: order.tenants.count("small") == 1)
-        await eventually_async(lambda: running.lane.flight.running == SLOTS - 1)
+        await eventually_async(lambda: running.lane.flight.running_of_crowd == SLOTS - 1)
         seq = stage.put("later", KEYED, tenant="small")
         await eventually_async(lambda: stage.state(seq) == "succeeded")
-        stuck.set()
+        order.let_go.set()
     assert stage.value("select crowd from outbox.lane") == [], "nobody would ring"

@@ -89,9 +89,9 @@ def test_a_part_is_kept_free_for_a_minute_after_others_were_seen(crowd: Crowd, s
     assert crowd.kept_free(slots, 70.0) == 0
     crowd.looked(["small"], 9, 0.0, 100.0, more=False)
     assert crowd.kept_free(slots, 101.0) == kept
-    crowd.passed(["big"], 150.0)
+    crowd.met(["big"], 150.0)
     assert crowd.kept_free(slots, 160.0) == 0
-    crowd.passed(["small"], 160.0)
+    crowd.met(["small"], 160.0)
     assert crowd.kept_free(slots, 161.0) == kept
 
 
