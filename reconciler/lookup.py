@@ -44,8 +44,8 @@ def refusal(name: str, config: ReceiverConfig, *, lookups: bool) -> Problem | No
         return None
     if config.read_auth is None:
         message = "a tool needs look-ups, and the receiver has no read_auth"
-    elif config.read_auth.secret == config.auth.secret:
-        message = "read_auth is the same secret as auth"
+    elif config.read_auth.shares_power_with(config.auth):
+        message = "read_auth holds the `secret` of auth, or auth that of read_auth"
     else:
         return None
     advice = "write one that can only read, or shared_credential = true"

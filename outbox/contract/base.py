@@ -43,6 +43,29 @@ POINTER: Final = r"^(?:/(?:[^~/]|~[01])*)+$"
 HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 Pointer = Annotated[str, StringConstraints(pattern=POINTER, max_length=500)]
 
+# Headers that carry credentials: a configuration says in them nothing that is stored.
+CREDENTIAL_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+# Headers that the sender owns: a configuration that sets one would break framing, or forge a fence or a trace.
+SENDER_HEADERS: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "outbox-fence",
+        "outbox-operation",
+        "te",
+        "traceparent",
+        "tracestate",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Iterator
 
+from outbox.contract.base import CREDENTIAL_HEADERS, SENDER_HEADERS
 from outbox.contract.model import Contract
 from outbox.contract.parts import Fencing, Key, Lookup
 from outbox.contract.reach import unreachable
-from outbox.contract.tool import RESERVED_HEADERS, ReceiverConfig, ToolConfig
+from outbox.contract.tool import ReceiverConfig, ToolConfig
 from outbox.contract.transports import of_transport
 from outbox.contract.wiring import Wiring
 from outbox.duration import format_duration
@@ -28,6 +29,7 @@ def problems(name: str, tool: ToolConfig, receiver: ReceiverConfig) -> list[Prob
         *_answer_rules(contract),
         *of_transport(tool, contract, receiver),
         *_request_places(tool, contract, receiver),
+        *_read_places(tool, receiver),
         *_lookup_facts(wiring, contract),
         *_look_is_possible(tool, contract, receiver),
     ]
@@ -94,10 +96,19 @@ def _request_places(tool: ToolConfig, contract: Contract, receiver: ReceiverConf
             yield "contract.key", "a JSON body has the key at a `pointer`, a form in a field with a `name`"
         elif key.in_ == "body" and (key.pointer or key.name) in request.inject:
             yield "request.inject", "the key's own place"
+    if reserved := sorted((SENDER_HEADERS | CREDENTIAL_HEADERS).intersection(headers)):
+        yield "contract", f"set by the sender itself: {', '.join(reserved)}"
+    headers += receiver.auth.header_names if receiver.auth else ()
     if twice := sorted({name for name in headers if headers.count(name) > 1}):
         yield "request.headers", f"set twice: {', '.join(twice)}"
-    if reserved := sorted(RESERVED_HEADERS.intersection(headers)):
-        yield "contract", f"set by the sender itself: {', '.join(reserved)}"
+
+
+def _read_places(tool: ToolConfig, receiver: ReceiverConfig) -> Iterator[tuple[str, str]]:
+    auth = receiver.read_auth or receiver.auth
+    if tool.read is None or auth is None:
+        return
+    if twice := sorted({name.lower() for name in tool.read.headers}.intersection(auth.header_names)):
+        yield "read.headers", f"set twice, here and by the credential: {', '.join(twice)}"
 
 
 def _lookup_facts(wiring: Wiring, contract: Contract) -> Iterator[tuple[str, str]]:
@@ -136,10 +147,11 @@ def _look_is_possible(tool: ToolConfig, contract: Contract, receiver: ReceiverCo
     auth, read_auth = receiver.auth, receiver.read_auth
     if auth is None:
         return
-    if not receiver.shared_credential and (read_auth is None or read_auth.secret == auth.secret):
+    if not receiver.shared_credential and (read_auth is None or read_auth.shares_power_with(auth)):
+        own = "" if read_auth is None else " (the `secret` of one may not be in the other)"
         yield (
             "read",
-            f"receivers.{tool.receiver} needs a read_auth of its own for look-ups, or shared_credential = true",
+            f"receivers.{tool.receiver} needs a read_auth of its own for look-ups{own}, or shared_credential = true",
         )
     if read_auth is not None and None not in (auth.account, read_auth.account) and auth.account != read_auth.account:
         yield "read", "read_auth belongs to another account: it would not see our effects"

@@ -9,36 +9,21 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
 from outbox.contract.auth import Auth
-from outbox.contract.base import HeaderName, Later, Part, Pointer, check_header_value
+from outbox.contract.base import (
+    CREDENTIAL_HEADERS,
+    SENDER_HEADERS,
+    HeaderName,
+    Later,
+    Part,
+    Pointer,
+    check_header_value,
+)
 from outbox.contract.model import Contract
 from outbox.duration import Duration
 from outbox.template import variables
 
 # What a request may be made of. `arguments` are the body; everything here is short and may travel in a path.
 REQUEST_VARIABLES: Final = frozenset({"resource", "sent_key", "operation_id", "tenant_id", "expected_version"})
-
-# Headers that the sender owns: a configuration that sets one would break framing, leak a credential or forge a fence.
-RESERVED_HEADERS: Final = frozenset(
-    {
-        "authorization",
-        "connection",
-        "content-length",
-        "content-type",
-        "cookie",
-        "expect",
-        "host",
-        "keep-alive",
-        "outbox-fence",
-        "outbox-operation",
-        "proxy-authorization",
-        "te",
-        "traceparent",
-        "tracestate",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
 
 # What a name says that stands before a credential. Its value would be stored, shown and pinned with the contract.
 _CREDENTIAL: Final = re.compile(
@@ -73,10 +58,12 @@ def _check_path(path: str) -> str:
 
 
 def _check_no_credential(name: str, value: str) -> None:
-    if _CREDENTIAL.search(name) and not variables(value):
+    if name.lower() in CREDENTIAL_HEADERS or (_CREDENTIAL.search(name) and not variables(value)):
+        header = name.rpartition("/")[2]  # of a JSON pointer its last part
         raise ValueError(
             f"{name} looks like a credential, and what is written here is stored; name its secret instead:"
-            f' auth = {{ kind = "header", header = "{name}", secret = "env:NAME", id = "..." }}'
+            f' auth = {{ kind = "header", header = "{header}", secret = "env:NAME", id = "..." }},'
+            f' or, in an auth that there is already, secret_headers = {{ "{header}" = "env:NAME" }}'
         )
 
 
@@ -89,7 +76,7 @@ def _check_values(values: Mapping[str, str]) -> Mapping[str, str]:
 
 def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in headers.items():
-        if name.lower() in RESERVED_HEADERS:
+        if name.lower() in SENDER_HEADERS:
             raise ValueError(f"{name} is set by the sender, not by configuration")
         _check_no_credential(name, value)
         check_header_value(value)
@@ -153,6 +140,8 @@ class ReceiverConfig(Part):
         for auth in filter(None, (self.auth, self.read_auth)):
             if self.transport in {"http", "postgres"} and (self.transport == "postgres") != (auth.kind == "dsn"):
                 raise ValueError(f'transport = "{self.transport}" has no use for a credential of the kind {auth.kind}')
+            if twice := sorted(name for name in self.headers if name.lower() in auth.header_names):
+                raise ValueError(f"set by `headers` and by a credential: {', '.join(twice)}")
         if self.concurrency < self.lanes:
             raise ValueError("concurrency is divided among lanes: it is at least `lanes`")
         if not 1 <= self.lease <= _DAY_SECONDS:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from outbox.inspect.words import CAUSES, REMEDIES
 from outbox.states import UNSENT, Cause
 
-# What is asked of a row: which receiver, where it is, and by which secret it is called (a reference, never the secret).
+# What is asked of a row: which receiver, where it is, and by which `auth` it is called (references, never secrets).
 # `answered` is the status of the latest attempt's answer, or None.
 Row = Mapping[str, Any]
 
@@ -49,7 +49,8 @@ def remedy(cause: Cause, row: Row) -> str:
 
 def _secret(row: Row) -> str:
     place = f"receivers.{row['receiver']}.auth"
-    if row["secret"] is None:
+    if row["auth"] is None:
         return f"{place}, which is not set"
+    references = " and ".join([row["auth"]["secret"], *row["auth"].get("secret_headers", {}).values()])
     # A brace is no part of any tenant's secret: it stands for the tenant.
-    return f"{row['secret'].replace('{tenant}', row['tenant_id'])} ({place})"
+    return f"{references.replace('{tenant}', row['tenant_id'])} ({place})"

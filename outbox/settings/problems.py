@@ -15,6 +15,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from outbox.contract.auth import SECRET_REFERENCE
 from outbox.contract.base import HEADER_NAME, POINTER
 from outbox.errors import Problem
 
@@ -23,6 +24,7 @@ Path = tuple[str | int, ...]
 # What a pattern asks for, in words.
 _PATTERNS: Final = {
     POINTER: 'a JSON pointer is needed, which begins with a slash: "/id"',
+    SECRET_REFERENCE: 'a secret is named by a reference, "env:NAME" or "file:/path", and never stands in the file',
     HEADER_NAME: 'the name of a header is needed, such as "Idempotency-Key"',
 }
 
@@ -168,8 +170,6 @@ def _message(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
             return "a table is needed"
         case "literal_error":
             return f"it is one of {detail['ctx']['expected']}"
-        case "string_pattern_mismatch" if path and path[-1] == "secret":
-            return 'a secret is named by a reference, "env:NAME" or "file:/path", and never stands in the file'
         case "string_pattern_mismatch" if detail["ctx"]["pattern"] in _PATTERNS:
             return _PATTERNS[detail["ctx"]["pattern"]]
     return detail["msg"][:1].lower() + detail["msg"][1:]

@@ -17,6 +17,8 @@ from tests.support.hostile import Connection, HostileServer
 
 # What providers really give out: with characters that JSON, URLs and base64 write otherwise.
 SECRET = 'sk_live_51H/x+Yz=="quoted"\\end'
+OTHER = 'app/9"Zk+q=\\w8Lm/R3"t=Vx'
+SECOND = {"X-App-Key": "file:{folder}/other"}
 PAIR = f"outbox:{SECRET}"
 BASIC = f"Basic {base64.b64encode(PAIR.encode()).decode()}"
 
@@ -63,9 +65,13 @@ def as_base64(head: bytes) -> bytes:
     return json.dumps({"id": "w-1", "raw": base64.b64encode(head).decode()}).encode()
 
 
-def as_the_id(head: bytes) -> bytes:
+def credentials_in(head: bytes) -> str:
     headers = sent_headers(head)
-    return json.dumps({"id": headers.get("Authorization") or headers.get("X-Api-Key")}).encode()
+    return " ".join(headers[name] for name in ("Authorization", "X-Api-Key", "X-App-Key") if name in headers)
+
+
+def as_the_id(head: bytes) -> bytes:
+    return json.dumps({"id": credentials_in(head)}).encode()
 
 
 ECHOES = [as_json, as_json_in_json, with_escaped_slashes, all_escaped, as_text, as_a_url, as_base64, as_the_id]
@@ -74,8 +80,7 @@ ECHOES = [as_json, as_json_in_json, with_escaped_slashes, all_escaped, as_text, 
 def echoing(status: str, echo: Callable[[bytes], bytes]) -> Callable[[Connection], Any]:
     async def behave(connection: Connection) -> None:
         wire = await connection.request()
-        headers = sent_headers(wire.head)
-        credential = headers.get("Authorization") or headers.get("X-Api-Key") or ""
+        credential = credentials_in(wire.head)
         await connection.answer(status, echo(wire.head), f"Request-Id: {credential}", f"X-Echo: {credential}")
 
     return behave
@@ -88,7 +93,27 @@ def credentials() -> list[Any]:
         pytest.param(
             {"kind": "header", "header": "Authorization"}, BASIC, [BASIC.split()[1], SECRET, PAIR], id="basic"
         ),
+        pytest.param({"kind": "bearer", "secret_headers": SECOND}, SECRET, [SECRET, OTHER], id="a second one"),
+        pytest.param(
+            {"kind": "bearer", "secret_headers": SECOND},
+            OTHER[:12],
+            [OTHER, OTHER[12:]],
+            id="a beginning of the second",
+        ),
+        pytest.param(
+            {"kind": "header", "header": "X-Api-Key", "secret_headers": SECOND},
+            f"{SECRET}{OTHER[:12]}",
+            [SECRET, OTHER, OTHER[12:]],
+            id="two that overlap",
+        ),
     ]
+
+
+def with_other(folder: Path, auth: dict[str, Any]) -> dict[str, Any]:
+    """The credential with its further secrets in a folder."""
+    (folder / "other").write_text(OTHER)
+    named = {name: reference.format(folder=folder) for name, reference in auth.get("secret_headers", {}).items()}
+    return {**auth, "secret_headers": named}
 
 
 def shown(said: object, caplog: pytest.LogCaptureFixture) -> str:
@@ -116,7 +141,7 @@ async def test_no_outcome_of_an_attempt_holds_the_credential_that_it_was_sent_wi
     caplog: pytest.LogCaptureFixture,
     *,
     echo: Callable[[bytes], bytes],
-    auth: dict[str, str],
+    auth: dict[str, Any],
     value: str,
     secrets: list[str],
     status: str,
@@ -124,7 +149,9 @@ async def test_no_outcome_of_an_attempt_holds_the_credential_that_it_was_sent_wi
 ) -> None:
     caplog.set_level("DEBUG")
     (tmp_path / "acme").write_text(value)
-    config = receiver(server.url, auth={"secret": f"file:{tmp_path}/{{tenant}}", "id": "main", **auth})
+    config = receiver(
+        server.url, auth={"secret": f"file:{tmp_path}/{{tenant}}", "id": "main", **with_other(tmp_path, auth)}
+    )
     client = HttpReceiver("warehouse", config)
     server.behave = echoing(status, echo)
     said = await client.deliver(attempt(config))
@@ -139,13 +166,14 @@ async def test_no_look_holds_the_credential_that_it_was_made_with(
     server: HostileServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, echo: Callable[[bytes], bytes]
 ) -> None:
     (tmp_path / "read").write_text(SECRET)
-    auth = {"kind": "bearer", "secret": f"file:{tmp_path}/read", "id": "read"}
-    config = receiver(server.url, read_auth=auth)
+    auth = {"kind": "bearer", "secret": f"file:{tmp_path}/read", "id": "read", "secret_headers": SECOND}
+    config = receiver(server.url, read_auth=with_other(tmp_path, auth))
     client = HttpReceiver("warehouse", config)
     asks = tool(read={"path": "/operations/{sent_key}", "identity": "/id", "external_id": "/id"})
     for status in ("200 OK", "404 Not Found", "500 Internal Server Error"):
         server.behave = echoing(status, echo)
-        assert hidden([SECRET], shown(await client.lookup(question(config, asks)), caplog))
+        assert hidden([SECRET, OTHER], shown(await client.lookup(question(config, asks)), caplog))
+    assert server.seen.requests[-1].header("X-App-Key") == OTHER
     await client.aclose()
 
 
@@ -183,3 +211,15 @@ def test_a_credential_inside_of_base64_is_found_wherever_it_begins(offset: int) 
         packed = encode(b"." * offset + SECRET.encode() + b"...")
         assert b"***" in scrub.body(b"[" + packed + b"]")
         assert packed[4:16] not in scrub.body(packed)
+
+
+OVERLAPPING = [(SECRET, f"{SECRET}-app"), (SECRET, f"the-{SECRET}"), (f"one/{SECRET}", f"{SECRET}/two")]
+
+
+@pytest.mark.parametrize(("one", "two"), OVERLAPPING, ids=["a beginning", "an end", "an end that is a beginning"])
+def test_of_two_credentials_that_overlap_nothing_is_left(one: str, two: str) -> None:
+    """Whichever is found first: what is left of the other one is a part of a secret."""
+    for scrub in (Scrub.of((one, two)), Scrub.of((two, one))):
+        for text in (one, two, one.removesuffix(SECRET) + two):
+            for written in (text, json.dumps(text)[1:-1], urllib.parse.quote(text, safe="")):
+                assert scrub.body(written.encode()).strip(b"*") == b"", written

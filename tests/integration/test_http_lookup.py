@@ -12,6 +12,7 @@ from outbox.errors import Refused as NotAllowed
 from outbox.evidence import Verdict
 from outbox.outcome import Ambiguous, NotSent, Receipt
 from outbox.receivers.http import HttpReader, HttpReceiver, open_http
+from outbox.states import Cause
 from tests.support.attempts import SENT_KEY, attempt, question, receiver, tool
 from tests.support.demo_receiver import READ_TOKEN, WRITE_TOKEN, demo_receiver
 from tests.support.hostile import Behaviour, Connection, HostileServer, closed_port, send_then_close
@@ -263,6 +264,34 @@ async def test_each_tenant_is_served_with_its_own_secret_which_is_read_again_whe
     prefix = "Bearer " if kind == "bearer" else ""
     assert sent == [f"{prefix}{secret}" for secret in ("secret-of-acme", "secret-of-zeta", "rotated")]
     await client.aclose()
+
+
+async def test_a_further_secret_is_resolved_like_the_first_one(server: HostileServer, tmp_path: Path) -> None:
+    (tmp_path / "acme").mkdir()
+    for name in ("key", "app"):
+        (tmp_path / "acme" / name).write_text(f"{name}-of-acme")
+    place = f"file:{tmp_path}/{{tenant}}"
+    auth = {"kind": "bearer", "secret": f"{place}/key", "id": "t", "secret_headers": {"X-App-Key": f"{place}/app"}}
+    config = receiver(server.url, auth=auth, read_auth=READ)
+    client = HttpReceiver("warehouse", config)
+    assert isinstance(await client.deliver(attempt(config)), Receipt)
+    (tmp_path / "acme" / "new").write_text("app-rotated")
+    (tmp_path / "acme" / "new").replace(tmp_path / "acme" / "app")
+    assert isinstance(await client.deliver(attempt(config)), Receipt)
+    (tmp_path / "acme" / "app").unlink()
+    outcome = await client.deliver(attempt(config))
+    await client.aclose()
+    assert isinstance(outcome, NotSent)
+    assert outcome.cause is Cause.SECRET_MISSING
+    assert outcome.reason.startswith(f"the file {tmp_path}/acme/app cannot be read")
+    reader = open_http("warehouse", config, reads_only=True)
+    assert (await reader.lookup(question(config))).answer is not None, "it needs none of the relay's"
+    await reader.aclose()
+    assert [(wire.header("Authorization"), wire.header("X-App-Key")) for wire in server.seen.requests] == [
+        ("Bearer key-of-acme", "app-of-acme"),
+        ("Bearer key-of-acme", "app-rotated"),
+        (f"Bearer {READ_TOKEN}", None),
+    ]
 
 
 # ------------------------------------------------------------------------------------------------- verifying, fencing

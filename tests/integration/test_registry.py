@@ -152,12 +152,22 @@ async def test_no_secret_reaches_the_database(
     store: Store, database: Database, example: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WAREHOUSE_TOKEN", "hunter2")
+    monkeypatch.setenv("APP_KEY", "hunter3")
+    before = example.receivers["warehouse"]
+    assert before.auth is not None
+    second = before.auth.model_copy(update={"secret_headers": {"X-App-Key": "env:APP_KEY"}})
     await apply(store, example, "me")
+    receivers = {"warehouse": before.model_copy(update={"auth": second})}
+    report = await apply(store, example.model_copy(update={"receivers": receivers}), "me")
+    changed_fields = {change.name: change.fields for change in report.changes if change.change == "changed"}
+    assert changed_fields == {"warehouse": ("auth.secret_headers.X-App-Key",)}, "and no contract has another version"
+    assert (await read_registry(store)).receivers["warehouse"].config.auth == second
     stored = str(
         database.rows("select config::text from outbox.receiver union all select body::text from outbox.contract")
     )
     assert "env:WAREHOUSE_TOKEN" in stored
-    assert "hunter2" not in stored
+    assert "env:APP_KEY" in stored
+    assert "hunter" not in stored
 
 
 async def test_the_number_of_lanes_is_fixed(store: Store, database: Database, example: Configuration) -> None:

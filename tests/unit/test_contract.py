@@ -58,6 +58,11 @@ RECEIVER: dict[str, Any] = FILE["receivers"]["warehouse"]
 STOCK: dict[str, Any] = FILE["tools"]["inventory.set_available"]
 
 
+BEARER: dict[str, Any] = {"kind": "bearer", "secret": "env:A", "id": "a"}
+HEADER: dict[str, Any] = {**BEARER, "kind": "header", "header": "X-Api-Key"}
+DSN: dict[str, Any] = {**BEARER, "kind": "dsn", "account": "a"}
+
+
 def problems_of(contract: dict[str, Any] | None = None, receiver: dict[str, Any] | None = None, **tool: Any) -> str:
     """Everything that is wrong with the example after some changes, as one text."""
     changed = {**STOCK, "contract": {**STOCK["contract"], **(contract or {})}, **tool}
@@ -384,7 +389,12 @@ INVALID: list[tuple[type[Any], dict[str, Any], str]] = [
     (ToolConfig, {"receiver": "r", "request": {"path": "/a?b=1"}}, "no query"),
     (ToolConfig, {"receiver": "r", "request": {"path": "/{model}"}}, "unknown name in braces"),
     (ToolConfig, {"receiver": "r", "request": {"path": "/{resource.__class__}"}}, "plain names"),
-    (ToolConfig, {"receiver": "r", "request": {"path": "/x", "headers": {"Authorization": "x"}}}, "set by the sender"),
+    (ToolConfig, {"receiver": "r", "request": {"path": "/x", "headers": {"Host": "x"}}}, "set by the sender"),
+    (
+        ToolConfig,
+        {"receiver": "r", "request": {"path": "/x", "headers": {"Authorization": "x {tenant_id}"}}},
+        'header = "Authorization", secret = "env:NAME"',
+    ),
     (ToolConfig, {"receiver": "r", "request": {"path": "/x", "headers": {"X-A": "a\nb"}}}, "printable ASCII"),
     (
         ToolConfig,
@@ -401,7 +411,12 @@ INVALID: list[tuple[type[Any], dict[str, Any], str]] = [
     (
         ReceiverConfig,
         {"transport": "http", "base_url": "http://x", "headers": {"DD-API-KEY": "k"}},
-        "looks like a cred",
+        'an auth that there is already, secret_headers = { "DD-API-KEY" = "env:NAME" }',
+    ),
+    (
+        ToolConfig,
+        {"receiver": "r", "request": {"path": "/x", "inject": {"/meta/api_key": "k"}}},
+        'secret_headers = { "api_key" = "env:NAME" }',
     ),
     (ToolConfig, {"receiver": "r", "request": {"path": "/x", "inject": {"key": "{sent_key}"}}}, "JSON pointer"),
     (ToolConfig, {"receiver": "r", "read": {"path": "/x/{resource}"}}, "merely looks alike"),
@@ -425,6 +440,22 @@ INVALID: list[tuple[type[Any], dict[str, Any], str]] = [
         {"transport": "scripted", "auth": {"kind": "header", "secret": "env:A", "id": "a"}},
         "`header` belongs",
     ),
+    *(
+        (ReceiverConfig, {"transport": "http", "base_url": "http://x", "headers": {"X-Team": "a"}, **document}, message)
+        for document, message in [
+            ({"auth": {**BEARER, "secret_headers": {"authorization": "env:B"}}}, "the same header twice"),
+            ({"auth": {**HEADER, "secret_headers": {"x-api-key": "env:B"}}}, "the same header twice"),
+            ({"auth": {**HEADER, "secret_headers": {"X-Api-Key": "env:B"}}}, "the same header twice"),
+            ({"auth": {**BEARER, "secret_headers": {"X-B": "env:B", "x-b": "env:C"}}}, "the same header twice"),
+            ({"auth": {**BEARER, "secret_headers": {"Content-Type": "env:B"}}}, "set by the sender itself: content-ty"),
+            ({"auth": {**BEARER, "secret_headers": {"HOST": "env:B"}}}, "set by the sender itself: host"),
+            ({"auth": {**HEADER, "header": "Outbox-Fence"}}, "set by the sender itself: outbox-fence"),
+            ({"auth": {**BEARER, "secret_headers": {"X B": "env:B"}}}, "should match pattern"),
+            ({"auth": {**BEARER, "secret_headers": {"x-team": "env:B"}}}, "by `headers` and by a credential: X-Team"),
+            ({"read_auth": {**BEARER, "secret_headers": {"x-team": "env:B"}}}, "and by a credential: X-Team"),
+            ({"auth": {**DSN, "secret_headers": {"X-B": "env:B"}}}, "a dsn is sent in no header"),
+        ]
+    ),
 ]
 
 
@@ -433,16 +464,78 @@ def test_what_is_not_valid_is_refused_with_a_reason(model: type[Any], document: 
     assert message in refusal(model, document)
 
 
+SECOND: dict[str, Any] = {**RECEIVER["auth"], "secret_headers": {"X-App-Key": "env:APP_KEY"}}
+
+
 def test_a_secret_in_the_place_of_a_reference_is_refused_and_not_repeated() -> None:
     secret = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
-    message = refusal(
-        ReceiverConfig, {"transport": "scripted", "auth": {"kind": "bearer", "secret": secret, "id": "a"}}
-    )
-    assert secret not in message
+    for wrong in ({"secret": secret}, {"secret_headers": {"X-App-Key": secret}}):
+        message = refusal(ReceiverConfig, {"transport": "scripted", "auth": {**BEARER, **wrong}})
+        assert secret not in message
 
 
 def test_a_reference_to_a_secret_is_not_shown() -> None:
-    assert "WAREHOUSE_TOKEN" not in repr(ReceiverConfig.model_validate(RECEIVER))
+    shown = repr(ReceiverConfig.model_validate({**RECEIVER, "auth": SECOND}))
+    assert "WAREHOUSE_TOKEN" not in shown
+    assert "APP_KEY" not in shown
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Proxy-Authorization", "Cookie", "X-App-Key"])
+def test_a_further_secret_travels_in_any_header_that_is_for_credentials(name: str) -> None:
+    auth = {**HEADER, "secret_headers": {name: "env:B"}}
+    assert problems_of(receiver={"auth": auth}) == ""
+    sent = ReceiverConfig.model_validate({**RECEIVER, "auth": auth}).auth
+    assert sent is not None
+    assert sent.sent == (("X-Api-Key", "env:A"), (name, "env:B"))
+
+
+@pytest.mark.parametrize(
+    ("header", "changes"),
+    [
+        ("idempotency-KEY", {}),
+        ("If-Match", {}),
+        ("X-Mine", {"request": {"path": "/x", "headers": {"x-mine": "{tenant_id}"}}}),
+    ],
+    ids=["the key", "the precondition", "one of the tool"],
+)
+@pytest.mark.parametrize("auth", ["as the first", "as a further one"])
+def test_no_credential_takes_the_place_of_what_a_tool_sends(header: str, changes: dict[str, Any], auth: str) -> None:
+    """Or else a request would go without its key, for instance."""
+    taken = {**HEADER, "header": header} if auth == "as the first" else {**BEARER, "secret_headers": {header: "env:B"}}
+    assert f"request.headers: set twice: {header.lower()}" in problems_of(receiver={"auth": taken}, **changes)
+
+
+@pytest.mark.parametrize("reads_by", ["auth", "read_auth"])
+def test_no_credential_takes_the_place_of_what_a_look_sends(reads_by: str) -> None:
+    read = {**STOCK["read"], "headers": {"x-app-KEY": "{tenant_id}"}}
+    auths = {"auth": SECOND, "read_auth": None, "shared_credential": True}
+    if reads_by == "read_auth":
+        auths = {"read_auth": {**RECEIVER["read_auth"], "secret_headers": SECOND["secret_headers"]}}
+    found = problems_of(receiver=auths, read=read)
+    assert "read.headers: set twice, here and by the credential: x-app-key" in found
+    assert problems_of(read=read) == ""
+
+
+A_KEY = {"secret_headers": {"X-App-Key": "env:APP_KEY"}}
+
+
+@pytest.mark.parametrize(
+    ("auth", "read_auth", "refused"),
+    [
+        ({}, {}, False),
+        (A_KEY, A_KEY, False),
+        (A_KEY, {}, False),
+        ({}, {"secret_headers": {"X-W": RECEIVER["auth"]["secret"]}}, True),
+        ({"secret_headers": {"X-R": RECEIVER["read_auth"]["secret"]}}, {}, True),
+    ],
+    ids=["apart", "a key that both need", "a key that one needs", "the reader can write", "the writer's key reads"],
+)
+def test_a_look_has_a_secret_that_causes_no_effects(
+    auth: dict[str, Any], read_auth: dict[str, Any], *, refused: bool
+) -> None:
+    changed = {"auth": {**RECEIVER["auth"], **auth}, "read_auth": {**RECEIVER["read_auth"], **read_auth}}
+    assert ("needs a read_auth of its own" in problems_of(receiver=changed)) is refused
+    assert problems_of(receiver={**changed, "shared_credential": True}) == ""
 
 
 @pytest.mark.parametrize("key", [{"in": "path"}, {"in": "query", "name": "k"}, {"in": "body", "pointer": "/k"}])

@@ -63,7 +63,7 @@ ROW: Mapping[str, Any] = {
     "lane_fence": 7,
     "since": BEGUN + timedelta(seconds=5),
     "base_url": "https://api.example.com",
-    "secret": "file:/run/secrets/{tenant}/key",
+    "auth": {"kind": "bearer", "secret": "file:/run/secrets/{tenant}/key", "id": "main"},
     "answered": None,
 }
 
@@ -204,6 +204,14 @@ def test_a_refused_credential_is_named_with_the_status_and_the_command_and_never
     assert "(status 401, our credential is file:/run/secrets/t/key (receivers.r.auth))" in said
     assert "outbox retry --receiver r --cause receiver_fault" in said
     assert "did not leave" not in said
+
+
+def test_every_secret_of_a_credential_is_named() -> None:
+    auth = {"secret": "env:KEY", "secret_headers": {"X-App-Key": "file:/run/{tenant}/app"}}
+    waiting = dossier(State.AUTHORIZED, wiring(), cause="secret_missing", auth=auth, not_sent=3, pending_at=NOW)
+    assert "a credential is missing there, env:KEY and file:/run/t/app (receivers.r.auth)" in " ".join(
+        explain(waiting).known
+    )
 
 
 def test_a_missing_secret_is_named_as_the_one_of_the_tenant_and_never_told() -> None:

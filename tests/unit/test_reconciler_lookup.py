@@ -81,10 +81,11 @@ def fail(error: Exception) -> Callable[[], Any]:
         ({}, False),
         ({"read_auth": None}, True),
         ({"read_auth": Auth(kind="bearer", secret="env:WRITE", id="read")}, True),
+        ({"read_auth": Auth(kind="bearer", secret="env:R", id="r", secret_headers={"X-K": "env:WRITE"})}, True),
         ({"read_auth": None, "shared_credential": True}, False),
         ({"auth": None, "read_auth": None}, False),
     ],
-    ids=["own", "none", "the same secret", "declared as shared", "no credential at all"],
+    ids=["own", "none", "the same secret", "the same beside another", "declared as shared", "no credential at all"],
 )
 def test_a_reconciler_refuses_a_credential_that_can_cause_effects(changes: dict[str, Any], refused: bool) -> None:
     problem = refusal("thing", config(**changes), lookups=True)

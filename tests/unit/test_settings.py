@@ -269,8 +269,11 @@ def test_a_tool_of_an_unknown_receiver_is_refused(write: Any) -> None:
     assert "did you mean 'warehouse'?" in message
 
 
-def test_a_secret_in_the_file_is_refused_and_not_repeated(write: Any) -> None:
-    text = EXAMPLE.replace("env:WAREHOUSE_TOKEN", "hunter2-in-the-file")
+@pytest.mark.parametrize(
+    "wrong", ["hunter2-in-the-file", 'env:TOKEN", secret_headers = { X-App-Key = "hunter2" }, account = "a']
+)
+def test_a_secret_in_the_file_is_refused_and_not_repeated(write: Any, wrong: str) -> None:
+    text = EXAMPLE.replace("env:WAREHOUSE_TOKEN", wrong)
     with pytest.raises(ConfigError) as caught:
         load_configuration(write(text))
     assert "by a reference" in str(caught.value)

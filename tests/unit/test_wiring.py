@@ -48,6 +48,15 @@ def test_neither_a_secret_nor_its_reference_is_in_a_wiring() -> None:
     assert "WAREHOUSE" not in stock().to_json()
 
 
+def test_further_secrets_are_part_of_no_version_and_of_the_tenants_scope() -> None:
+    def second(reference: str) -> Wiring:
+        return stock({"auth": {**RECEIVER["auth"], "secret_headers": {"X-App-Key": reference}}})
+
+    assert second("env:APP_KEY").digest == stock().digest
+    assert "APP_KEY" not in second("env:APP_KEY_{tenant}").to_json()
+    assert second("env:APP_KEY_{tenant}").scope("a") != second("env:APP_KEY_{tenant}").scope("b")
+
+
 def test_a_rotated_reference_is_the_same_version_and_another_credential_is_not() -> None:
     moved = {"auth": {**RECEIVER["auth"], "secret": "file:/run/secrets/token"}}
     other = {"auth": {**RECEIVER["auth"], "id": "second"}}

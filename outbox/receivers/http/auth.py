@@ -28,13 +28,14 @@ COMMON_HEADERS = (("User-Agent", _user_agent()), ("Accept", "*/*"), ("Accept-Enc
 
 
 def credential(auth: Auth | None, secrets_: Secrets, tenant_id: str) -> list[tuple[str, str]]:
-    """The header that carries the credential; none where the receiver has none. Raises SecretMissing."""
+    """The headers that carry the credential; none where the receiver has none. Raises SecretMissing."""
     if auth is None:
         return []
-    value = secrets_.resolve(auth.secret, tenant_id).reveal()
+    headers = [(name, secrets_.resolve(reference, tenant_id).reveal()) for name, reference in auth.sent]
     if auth.kind == "bearer":
-        return [("Authorization", f"Bearer {value}")]
-    return [(auth.header or "Authorization", value)]
+        name, token = headers[0]
+        headers[0] = (name, f"Bearer {token}")
+    return headers
 
 
 def identity(operation_id: str, fence_token: str | None, traceparent: str | None) -> list[tuple[str, str]]:

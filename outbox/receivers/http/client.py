@@ -36,8 +36,8 @@ class Client:
     def __init__(self, config: ReceiverConfig) -> None:
         self._config = config
         self._opened: dict[bool, Connections] = {}
-        named = {auth.header.lower() for auth in (config.auth, config.read_auth) if auth and auth.header}
-        self._credentials = frozenset({"authorization", *named})
+        auths = (auth for auth in (config.auth, config.read_auth) if auth)
+        self._credentials = frozenset(name for auth in auths for name in auth.header_names)
 
     def new_exchange(self, request: WireRequest, gate: Gate | None = None) -> Exchange:
         """An exchange for one attempt, or (without a gate) for one read."""

@@ -1,8 +1,8 @@
 """
-Our own credential, taken out of an answer before anything else reads it.
+Our own credentials, taken out of an answer before anything else reads it.
 
 A debug endpoint, a proxy's error page or a careless framework may answer with the headers that it was sent. What we
-keep of an answer (an excerpt, a receipt, an id) is stored, shown and logged, and must not hold a credential.
+keep of an answer (an excerpt, a receipt, an id) is stored, shown and logged, and must not hold one.
 """
 
 import base64
@@ -36,14 +36,23 @@ class Scrub:
         return cls(tuple(x for part in parts for x in part.literals), tuple(x for part in parts for x in part.escaped))
 
     def body(self, data: bytes) -> bytes:
-        """Return it without them."""
+        """Return it without them. Of two that overlap nothing is left, whichever is found first."""
+        kept, end = bytearray(), 0
+        for start, stop in sorted(self._found(data)):
+            if start >= end:
+                kept += data[end:start] + MASK
+            end = max(end, stop)
+        return bytes(kept + data[end:]) if end else data
+
+    def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
         for literal in self.literals:
-            if literal in data:
-                data = data.replace(literal, MASK)
+            start = data.find(literal)
+            while start >= 0:
+                yield start, start + len(literal)
+                start = data.find(literal, start + len(literal))
         if b"\\" in data or b"%" in data:
             for pattern in self.escaped:
-                data = pattern.sub(MASK, data)
-        return data
+                yield from (match.span() for match in pattern.finditer(data))
 
     def headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return headers without them."""
@@ -60,8 +69,7 @@ class Scrub:
 
 @functools.lru_cache(maxsize=1_024)
 def _scrub_of(credential: str) -> Scrub:
-    # The longest first: a part of what is gone is not looked for any more.
-    secrets = sorted({one for one in _secrets(credential) if len(one) >= SECRET_CHARS_MIN}, key=len, reverse=True)
+    secrets = dict.fromkeys(one for one in _secrets(credential) if len(one) >= SECRET_CHARS_MIN)
     literals = [*secrets, *(core for secret in secrets for core in _base64(secret))]
     return Scrub(
         tuple(dict.fromkeys(literal.encode() for literal in literals)),
