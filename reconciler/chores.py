@@ -22,7 +22,7 @@ ROUNDS_MAX: Final = 20
 # What grows with history is read in steps of this size, and is not urgent.
 SLOW_FACTOR: Final = 6
 READ_BATCH_MAX: Final = 20_000
-# Longer than any transaction that writes evidence: ids are handed out before they are committed.
+# Longer than any transaction that writes an intent: ids are handed out before they are committed.
 YOUNG_SECONDS: Final = 600.0
 LATE_SECONDS: Final = 60.0
 # How long `report` still knows what a daemon counted that has gone.
@@ -48,8 +48,6 @@ class Chores:
         self._store = store
         self._registry = registry
         self._meters = meters
-        self._evidence_passed = 0
-        self._contradictions = 0
         self._placed_upto = 0
         self._belt_seconds = belt_seconds
         slow = belt_seconds * SLOW_FACTOR
@@ -59,7 +57,7 @@ class Chores:
             Chore("forget", slow, self._forget),
             Chore("forget_members", slow, self._forget_members),
             Chore("watch_doubt", belt_seconds, self._watch_doubt),
-            Chore("watch_evidence", slow, self._watch_evidence),
+            Chore("watch_contradictions", slow, self._watch_contradictions),
             Chore("watch_placement", slow, self._watch_placement),
         )
 
@@ -130,18 +128,8 @@ class Chores:
         self._meters.put("lanes_unheld", await self._store.value("count_lanes"))
         return int(doubt["open"])
 
-    async def _watch_evidence(self) -> int:
-        """Count contradictions, reading each piece of evidence once, and the youngest again and again."""
-        young = 0
-        for _ in range(ROUNDS_MAX):
-            (part,) = await self._store.dicts(
-                "count_contradictions", after=self._evidence_passed, limit=READ_BATCH_MAX, young_seconds=YOUNG_SECONDS
-            )
-            self._contradictions += part["settled"]
-            self._evidence_passed, young = part["passed"], part["young"]
-            if part["seen"] < READ_BATCH_MAX or young:
-                break
-        found = int(self._contradictions + young)
+    async def _watch_contradictions(self) -> int:
+        found = int(await self._store.value("count_contradictions", limit=READ_BATCH_MAX))
         self._meters.put("contradictions", found)
         if found:
             emit("contradiction_found", count=found)

@@ -26,7 +26,7 @@ METRICS: Final = (
     Metric("in_doubt_for_a_person", "Operations in doubt that wait for a person.", kind="gauge"),
     Metric("in_doubt_late", "Operations in doubt whose date has passed by more than a minute.", kind="gauge"),
     Metric("oldest_doubt_seconds", "Age of the oldest doubt.", kind="gauge"),
-    Metric("contradictions", "Evidence that contradicts a terminal state, or shows an effect twice.", kind="gauge"),
+    Metric("contradictions", "Evidence against a terminal state, or of two effects; up to 20000.", kind="gauge"),
     Metric("lanes_unheld", "Lanes with open operations that no relay holds.", kind="gauge"),
     Metric("unplaced", "Intents that are neither open nor ended.", kind="gauge"),
 )

@@ -70,7 +70,8 @@ begin
   for thing in select t.name, format(t.his, acting) as his from (values
       ('intent', 'tenant_id = %s'), ('doubt', 'tenant_id = %s'), ('tombstone', 'tenant_id = %s'),
       ('pending', 'outbox.tenant_of(seq) = %s'), ('outcome', 'outbox.tenant_of(seq) = %s'), ('attempt', 'outbox.tenant_of(seq) = %s'),
-      ('evidence', 'outbox.tenant_of(seq) = %s'), ('approval', 'outbox.tenant_of(seq) = %s'), ('landing', 'outbox.tenant_of(seq) = %s'),
+      ('evidence', 'outbox.tenant_of(seq) = %s'), ('objection', 'outbox.tenant_of(seq) = %s'),
+      ('approval', 'outbox.tenant_of(seq) = %s'), ('landing', 'outbox.tenant_of(seq) = %s'),
       ('pause', 'kind <> ''tenant'' or name = %s'), ('audit', 'false')) as t (name, his) loop
     execute format('alter table outbox.%I enable row level security, force row level security', thing.name);
     execute format('drop policy if exists every_tenant on outbox.%I', thing.name);

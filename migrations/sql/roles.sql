@@ -42,7 +42,7 @@ grant execute on function outbox.now(), outbox.lp(text), outbox.digest_of(text, 
   outbox.option_fault(outbox.intent), outbox.payload_fault(bytea, timestamptz, text, text, text, text, text, text, text, bytea),
   outbox.intent_is_sound(outbox.intent),
   outbox.pending_fault(outbox.pending), outbox.pending_is_sound(outbox.pending), outbox.is_cause(text),
-  outbox.ordering_hash(text, text), outbox.lane_of(int, text, text)
+  outbox.ordering_hash(text, text), outbox.lane_of(int, text, text), outbox.against(outbox.state, text, outbox.evidence)
   to outbox_writer, outbox_relay, outbox_reconciler, outbox_approver, outbox_operator, outbox_viewer;
 
 -- writer: one INSERT, column by column, so that nobody chooses seq or says who wrote it; answers come through functions.

@@ -84,7 +84,8 @@ from outbox.receiver r left join outbox.pause z on z.kind = 'receiver' and z.nam
 select z.kind, z.name, z.paused_at, z.paused_by, z.reason as pause_reason from outbox.pause z where z.kind <> 'receiver' order by z.paused_at limit %(limit)s
 
 -- name: doctor_doubt
--- How much is in doubt, for whom, how late; and how much of it can be sent again for a short while only.
+-- How much is in doubt, for whom, how late; and how much of it can be sent again for a short while only. Each doubt finds its operation by
+-- its key: a join in any other order would read the whole backlog.
 select count(*) as open, count(*) filter (where d.needs_person) as needs_person,
   count(*) filter (where not d.needs_person and d.next_at < outbox.now() - %(late_seconds)s * interval '1 second') as late,
   extract(epoch from outbox.now() - min(d.since) filter (where d.needs_person))::float8 as waiting_seconds,
@@ -94,7 +95,7 @@ from outbox.doubt d left join lateral (
   select least(p.resend_until, p.first_sent_at + t.retention) - t.margin - t.reach as closes_at
   from outbox.pending p join outbox.tool t on t.name = d.tool
   where p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq and p.state = 'unknown' and t.resend_safe and not t.repeat_safe
-    and not t.key_forever and isfinite(p.resend_until) and p.resend_until > p.first_sent_at
+    and not t.key_forever and isfinite(p.resend_until) and p.resend_until > p.first_sent_at offset 0
 ) c on true
 
 -- name: doctor_contradictions

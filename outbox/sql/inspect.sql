@@ -264,13 +264,14 @@ from outbox.receiver r where r.circuit_opened_at is not null
 order by r.circuit_opened_at limit %(limit)s
 
 -- name: stuck_contradictions
--- Evidence that contradicts a terminal state, also of what was purged.
+-- Evidence that contradicts a terminal state, also of what was purged. Each finds its operation by its key, as above.
 select v.tenant_id, v.operation_id, v.tool, v.receiver, v.state::text as state, v.cause, v.external_id, c.evidence_id, c.what
 from outbox.contradiction c cross join lateral (
   select o.tenant_id, o.operation_id, o.tool, o.receiver, o.state, o.cause, o.external_id from outbox.operation o where o.seq = c.seq
   union all
   select s.tenant_id, s.operation_id, s.tool, r.name, s.state, s.cause, s.external_id
   from outbox.tombstone s left join outbox.tool t on t.name = s.tool left join outbox.receiver r on r.receiver_id = t.receiver_id where s.seq = c.seq
+  offset 0
 ) v
 where (%(tenant_id)s::text is null or v.tenant_id = %(tenant_id)s)
   and (%(tool)s::text is null or v.tool = %(tool)s)

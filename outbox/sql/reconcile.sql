@@ -168,18 +168,8 @@ with over as materialized (
 select count(*) as ended from gone
 
 -- name: count_contradictions
--- Contradicting evidence above an id, as far as one step goes; how much of it is too young to be passed: a lower id may still be committed.
-with part as materialized (
-  select e.evidence_id, e.observed_at > outbox.now() - %(young_seconds)s * interval '1 second' as young
-  from outbox.evidence e where e.evidence_id > %(after)s order by e.evidence_id limit %(limit)s
-), step as materialized (
-  select count(*) as seen, coalesce(max(p.evidence_id), %(after)s) as upto, coalesce(min(p.evidence_id) filter (where p.young) - 1, max(p.evidence_id), %(after)s) as passed
-  from part p
-)
-select s.seen, s.passed, count(distinct x.evidence_id) filter (where x.evidence_id <= s.passed) as settled,
-  count(distinct x.evidence_id) filter (where x.evidence_id > s.passed) as young
-from step s left join outbox.contradiction x on x.evidence_id > %(after)s and x.evidence_id <= s.upto
-group by s.seen, s.passed
+-- How much evidence speaks against a state, counted up to a bound.
+select count(*) as found from (select from outbox.contradiction limit %(limit)s) x
 
 -- name: count_doubt
 -- How much is in doubt, how much of it waits for a person, how much is late, and how old the oldest is.

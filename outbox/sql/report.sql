@@ -32,13 +32,13 @@ where o.ended_at >= %(since)s
 group by grouping sets ((i.tool), (r.name), ())
 
 -- name: report_doubt
--- What is in doubt now, by tool, whenever it was put.
+-- What is in doubt now, by tool, whenever it was put; each by its key, as a backlog is long.
 select d.tool, count(*) as in_doubt, count(*) filter (where d.needs_person) as needs_person,
   extract(epoch from outbox.now() - min(d.since))::float8 as oldest_seconds,
   count(*) filter (where p.state = 'unknown' and t.resend_safe and isfinite(p.resend_until) and p.resend_until > p.first_sent_at
     and p.attempt - p.throttled - p.not_sent <= 1 and p.resend_until - t.margin <= outbox.now()) as windows_unused
 from outbox.doubt d left join outbox.tool t on t.name = d.tool
-left join outbox.pending p on p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq
+left join lateral (select q.* from outbox.pending q where q.receiver_id = d.receiver_id and q.lane = d.lane and q.seq = d.seq offset 0) p on true
 group by d.tool
 
 -- name: report_evidence
@@ -47,7 +47,7 @@ group by d.tool
 select coalesce(i.tool, g.tool) as tool, count(distinct e.evidence_id) filter (where e.source = 'relay') as writes_refused,
   count(distinct e.seq) filter (where e.duplicates > 0) as duplicates, count(distinct c.evidence_id) as contradictions
 from outbox.evidence e left join outbox.intent i on i.seq = e.seq left join outbox.tombstone g on g.seq = e.seq
-left join outbox.contradiction c on c.evidence_id = e.evidence_id
+left join outbox.contradiction c on c.seq = e.seq and c.evidence_id = e.evidence_id
 where e.observed_at >= %(since)s and (i.seq is not null or g.seq is not null) group by 1
 
 -- name: report_daemons

@@ -9,7 +9,7 @@ import pytest
 from outbox import sql
 from tests.support.desk import ASKING, BLIND, KEYED, Desk
 from tests.support.postgres import Database
-from tests.support.stage import Stage
+from tests.support.stage import Connection, Stage
 
 
 @pytest.fixture
@@ -274,7 +274,8 @@ def test_nothing_is_a_report_too(desk: Desk) -> None:
     assert desk.run("report").code == 0
 
 
-def test_a_report_reads_the_part_of_history_that_its_date_bounds(desk: Desk) -> None:
+def history(desk: Desk) -> None:
+    """Many operations that ended long ago, and one that ended now."""
     desk.stage.rows(
         """
         insert into outbox.intent (tenant_id, operation_id, tool, principal_id, arguments, digest)
@@ -293,15 +294,41 @@ def test_a_report_reads_the_part_of_history_that_its_date_bounds(desk: Desk) -> 
     desk.clock.advance(10 * 86_400)
     desk.ended("new", "succeeded")
     desk.stage.rows("vacuum analyze outbox.intent, outbox.outcome")
-    desk.stage.rows("select brin_summarize_new_values('outbox.intent_created_at'::regclass)")
+    desk.stage.rows(
+        "select brin_summarize_new_values(i) from unnest(%s::regclass[]) i",
+        ["outbox.intent_created_at", "outbox.outcome_ended_at"],
+    )
+
+
+def read(connection: Connection, *tables: str) -> dict[str, int]:
+    """Rows that this transaction has read of each table, by scanning it whole and by index."""
+    (row,) = connection.execute(
+        "select sum(seq_tup_read)::int as scanned, sum(coalesce(idx_tup_fetch, 0))::int as fetched"
+        " from pg_stat_xact_user_tables where schemaname = 'outbox' and relname = any(%s)",
+        [list(tables)],
+    ).fetchall()
+    return row
+
+
+def test_a_report_and_a_rate_read_the_part_of_history_that_their_date_bounds(desk: Desk) -> None:
+    history(desk)
     since = desk.stage.value("select outbox.now() - interval '1 day'")
     operator = desk.stage.as_role("operator")
+    asked = [("report", "report_put"), ("report", "report_ended"), ("inspect", "top_ends")]
     with operator.transaction(force_rollback=True):
-        for name in ("report_put", "report_ended"):
-            rows = operator.execute(sql.load("report")[name], {"since": since}).fetchall()
-            assert rows
-        read = operator.execute(
-            "select sum(seq_tup_read)::int as scanned from pg_stat_xact_user_tables"
-            " where relname in ('intent', 'outcome')"
-        ).fetchall()
-    assert read == [{"scanned": 0}], "no scan of a whole table"
+        before = read(operator, "intent", "outcome")
+        for group, name in asked:
+            assert operator.execute(sql.load(group)[name], {"since": since, "seconds": 60}).fetchall()
+        after = read(operator, "intent", "outcome")
+    assert after["scanned"] == before["scanned"], "no scan of a whole table"
+
+
+def test_looking_for_what_was_never_placed_asks_for_the_place_of_what_has_not_ended(desk: Desk) -> None:
+    history(desk)
+    desk.put("open")
+    operator = desk.stage.as_role("operator")
+    with operator.transaction(force_rollback=True):
+        before = read(operator, "tool", "receiver")
+        assert operator.execute(sql.load("doctor")["doctor_unplaced"], {"newest": None}).fetchall() == []
+        after = read(operator, "tool", "receiver")
+    assert sum(after.values()) - sum(before.values()) <= 20

@@ -308,7 +308,7 @@ async def test_what_is_seen_too_late_is_kept_and_raises_a_contradiction(
 
     async with reconciler_on(stage.database, Records(resolve)) as reconciler:
         assert await reconciler.sweep.run_once() == {Done.OVERTAKEN: 1}
-        assert (await reconciler.chores.run_once())["watch_evidence"] == 1
+        assert (await reconciler.chores.run_once())["watch_contradictions"] == 1
     assert stage.state(seq) == "rejected", "terminal operations never change"
     assert [row["seq"] for row in stage.rows("select seq from outbox.contradiction")] == [seq]
 

@@ -91,7 +91,7 @@ DELETE: dict[Role, str] = {
 }
 PURE = (
     "now lp digest_of intent_digest identity_fault option_fault payload_fault intent_is_sound pending_fault"
-    " pending_is_sound is_cause ordering_hash lane_of"
+    " pending_is_sound is_cause ordering_hash lane_of against"
 )
 DAEMONS = "enter_era sweep_era timeline database_oid claim_chore expire redecide witness"
 EXECUTE: dict[Role, str] = {

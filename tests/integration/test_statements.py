@@ -294,6 +294,16 @@ def test_a_group_of_operations_in_doubt_reads_the_named(burst: Stage, name: str,
     assert len(done) == 100
 
 
+@pytest.mark.parametrize(("group", "name"), [("doctor", "doctor_doubt"), ("report", "report_doubt")])
+def test_counting_doubts_reads_their_operations_and_not_the_backlog(burst: Stage, group: str, name: str) -> None:
+    operator, bounds = burst.as_role("operator"), {"late_seconds": 60.0, "within_seconds": 3600.0}
+    with operator.transaction(force_rollback=True):
+        before = reads(operator)["pending"]
+        assert operator.execute(sql.load(group)[name], bounds).fetchall()
+        scanned, fetched = (b - a for a, b in zip(before, reads(operator)["pending"], strict=True))
+    assert (scanned, fetched) == (0, ROWS // 10)
+
+
 def test_a_row_that_waits_for_its_predecessors_costs_an_index_probe(holder: Holder) -> None:
     """Every second operation waits for the one before it under its ordering key."""
     begun = holder.begin(after=ROWS // 5, batch_max=ROWS) or []

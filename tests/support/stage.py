@@ -64,6 +64,7 @@ TABLES = (
     "outcome",
     "attempt",
     "evidence",
+    "objection",
     "approval",
     "lane",
     "tombstone",
@@ -348,11 +349,16 @@ class Holder:
         assert begun is not None, "the lease is lost"
         return begun
 
-    def end(self, *attempts: tuple[int, int], state: str = "succeeded", cause: str | None = None) -> list[int] | None:
+    def end(
+        self,
+        *attempts: tuple[int, int],
+        state: str = "succeeded",
+        cause: str | None = None,
+        external_id: str | None = None,
+    ) -> list[int] | None:
         """Record an answer that settles each of these (seq, attempt)."""
         nothing = dict.fromkeys(
-            ["wire_digests", "statuses", "excerpts", "request_ids", "peers", "receipts", "external_ids"],
-            [None] * len(attempts),
+            ["wire_digests", "statuses", "excerpts", "request_ids", "peers", "receipts"], [None] * len(attempts)
         )
         rows = self.run(
             "end_operations",
@@ -362,6 +368,7 @@ class Holder:
             for_alls=[False] * len(attempts),
             causes=[cause or ("refused" if state == "rejected" else None)] * len(attempts),
             sent_keys=[uuid4() for _ in attempts],
+            external_ids=[external_id] * len(attempts),
         )
         return _seqs(rows)
 

@@ -360,6 +360,13 @@ create index evidence_seq on outbox.evidence (seq);
 create index evidence_statement on outbox.evidence (observed_at) where kind = 'statement';
 create index evidence_observed_at on outbox.evidence using brin (observed_at);
 
+-- Which evidence outbox.contradiction looks at, however much there is: see outbox.compare_evidence(). More may be noted than contradicts.
+create table outbox.objection (
+  seq bigint not null,
+  evidence_id bigint not null,
+  primary key (seq, evidence_id)
+);
+
 -- A person's decision about exactly one action: it is bound to the digest.
 create table outbox.approval (
   approval_id bigint generated always as identity primary key,

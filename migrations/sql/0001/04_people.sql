@@ -237,17 +237,51 @@ create view outbox.attempt_log as
          -- An answer that was the receipt is not kept twice.
          o.status, coalesce(o.excerpt, o.receipt), o.request_id, o.peer from outbox.outcome o where o.from_state = 'executing';
 
--- Evidence that contradicts a terminal state, or itself. It changes nothing and raises, also when the end has been purged.
-create view outbox.contradiction as
-  select e.seq, e.evidence_id, case
-      when w.state = 'rejected' and (e.kind = 'receipt' or e.verdict = 'confirmed') then 'evidence of the effect after the operation was rejected'
-      when e.duplicates > 0 then 'the receiver holds more than one record with this identity'
-      else 'a second effect with another external id' end as what
+-- What a piece of evidence says against the end of its operation (null: it has none), or by itself; null: nothing.
+create function outbox.against(state outbox.state, external_id text, e outbox.evidence) returns text language sql immutable parallel safe
+  return case
+    when state = 'rejected' and ((e).kind = 'receipt' or (e).verdict = 'confirmed') then 'evidence of the effect after the operation was rejected'
+    when (e).duplicates > 0 then 'the receiver holds more than one record with this identity'
+    when state = 'succeeded' and (e).external_id <> external_id then 'a second effect with another external id'
+  end;
+
+-- The same for all evidence, which is long: for a few at a time. Also where the end has been purged.
+create view outbox.evidence_against as
+  select e.seq, e.evidence_id, w.state is not null as ended, outbox.against(w.state, w.external_id, e) as what
   from outbox.evidence e left join outbox.outcome o on o.seq = e.seq left join outbox.tombstone s on s.seq = e.seq
-  cross join lateral (select coalesce(o.state, s.state) as state, coalesce(o.external_id, s.external_id) as external_id) w
-  where e.duplicates > 0
-     or (w.state = 'rejected' and (e.kind = 'receipt' or e.verdict = 'confirmed'))
-     or (w.state = 'succeeded' and e.external_id <> w.external_id);
+  cross join lateral (select coalesce(o.state, s.state) as state, coalesce(o.external_id, s.external_id) as external_id) w;
+
+-- Evidence is compared with the end that there is, and an end with the evidence that there is; what contradicts is noted as an objection.
+-- Whichever comes second has waited for the row that the other one held, and reads here what was committed meanwhile. The end of a first
+-- attempt that was never in doubt is not compared, since that would cost every operation: evidence of one that is open and not in doubt is
+-- noted before its end, whatever that will be.
+create function outbox.compare_evidence() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into outbox.objection (seq, evidence_id)
+    select a.seq, a.evidence_id from written w
+    cross join lateral (select x.* from outbox.evidence_against x where x.evidence_id = w.evidence_id offset 0) a
+    where (w.kind = 'receipt' or w.verdict = 'confirmed' or w.external_id is not null or w.duplicates > 0)
+      and (a.what is not null or not (a.ended or exists (select from outbox.doubt d where d.seq = a.seq)))
+    on conflict do nothing;
+  return null;
+end $$;
+create trigger compared after insert on outbox.evidence referencing new table as written for each statement
+  execute function outbox.compare_evidence();
+create function outbox.compare_end() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into outbox.objection (seq, evidence_id)
+    select e.seq, e.evidence_id from outbox.evidence e where e.seq = new.seq and outbox.against(new.state, new.external_id, e) is not null
+    on conflict do nothing;
+  return null;
+end $$;
+create trigger compared after insert on outbox.outcome for each row
+  when (new.attempt > 1 or new.from_state <> 'executing') execute function outbox.compare_end();
+
+-- Evidence that contradicts a terminal state, or itself. It changes nothing and raises. Each is found by its key, whatever statistics say.
+create view outbox.contradiction as
+  select s.seq, s.evidence_id, a.what from outbox.objection s
+  cross join lateral (select x.what from outbox.evidence_against x where x.evidence_id = s.evidence_id offset 0) a
+  where a.what is not null;
 
 -- What will not move on its own, or is late. Never scans the backlog.
 create view outbox.stuck as

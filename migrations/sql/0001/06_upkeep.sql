@@ -152,6 +152,7 @@ begin
            sha256(convert_to(o.receipt, 'UTF8')), o.ended_at
     from outbox.outcome o join outbox.intent i on i.seq = o.seq where o.seq = any (gone);
   delete from outbox.evidence e where e.seq = any (gone);
+  delete from outbox.objection s where s.seq = any (gone);
   delete from outbox.attempt a where a.seq = any (gone);
   delete from outbox.approval a where a.seq = any (gone);
   delete from outbox.outcome o where o.seq = any (gone);
@@ -221,9 +222,11 @@ end $$;
 -- Intents that no trigger placed (restored with triggers off, replicated without `pending`): neither open nor ended.
 create function outbox.unplaced(p_after bigint, p_limit int) returns table (seq bigint, tenant_id text, operation_id text, tool text)
   language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-  select i.seq, i.tenant_id, i.operation_id, i.tool from outbox.intent i
-  where i.seq > p_after and not exists (select from outbox.outcome o where o.seq = i.seq)
-    and not exists (select from outbox.place_of(i.seq) w join outbox.pending p
+  select i.seq, i.tenant_id, i.operation_id, i.tool from (
+    -- Nearly all have ended, which is asked first: to ask for the place of each one would take eight times as long.
+    select n.seq, n.tenant_id, n.operation_id, n.tool from outbox.intent n
+    where n.seq > p_after and not exists (select from outbox.outcome o where o.seq = n.seq and o.seq > p_after) order by n.seq offset 0) i
+  where not exists (select from outbox.place_of(i.seq) w join outbox.pending p
                     on p.receiver_id = w.receiver_id and p.lane = w.lane and p.seq = i.seq)
   order by i.seq limit p_limit $$;
 
