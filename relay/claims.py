@@ -13,12 +13,13 @@ from outbox.lease import boottime
 from relay.begun import Begun, Claimed
 from relay.bell import Bell, RungHost
 from relay.breaker import Breaker
-from relay.crowd import FOUND_MAX, PATIENCE, ROWS_MAX, Crowd
+from relay.crowd import FOUND_MAX, ROWS_MAX, Crowd
 from relay.flight import Flight
 from relay.holding import Holding
 from relay.orphans import sweep
 from relay.position import Position, Range
 from relay.rhythm import Rhythm
+from relay.room import Room
 from relay.shared import Shared
 
 # How often a holder looks for orphans of its own: once in so many looks behind.
@@ -51,10 +52,9 @@ class Claims:
         self._crowd = crowd
         self._host = host
         self._bell = Bell(holding, shared, self.rhythm, crowd, host)
-        self.probing = False
-        """What begins right now is the one attempt that an open circuit allows."""
-        self._passed_over = 0
-        """So often in a row others began and left the crowd no slot."""
+        self._room = Room(
+            holding.lane, shared, flight.turns, crowd=crowd, host=host, seconds=lambda: flight.attempt_seconds
+        )
         self._sweep_seconds = SWEEP_EVERY * shared.settings.look_behind_seconds
         self._next_sweep_at = now + self._sweep_seconds
         self._suspect_until = 0.0
@@ -72,7 +72,8 @@ class Claims:
             begun = await self._probe(breaker)
         else:
             begun = await self._begin_all()
-        await self._bell.mind(self._room())
+            self._room.queue_up(by_name=self.position.remembered > 0)
+        await self._bell.mind(self._room.now())
         return begun
 
     def next_step_at(self) -> float:
@@ -83,14 +84,19 @@ class Claims:
             retry_at = self._host.service.breaker.circuit.retry_at
             return min(later, retry_at) if retry_at > now else later
         # Whoever ends an attempt wakes the lane; a lane that may not begin for another reason asks again.
-        pace = self._flight.pace
+        pace = self._flight.turns.pace
         dates: list[float | None] = [now + self._shared.settings.poll_seconds if pace.room(now) else pace.free_at(now)]
-        if self._room():
+        if self._room.now():
             of_crowd = self.position.next_due_at(of_crowd=True)
             dates += [self.rhythm.next_look_at, self.position.next_pass_at(), of_crowd]
-        if self._room(past_crowd=True):
+        if self._room.now(past_crowd=True):
             dates += [self.position.next_due_at(), self._crowd.next_look_at()]
         return min(date for date in dates if date is not None)
+
+    @property
+    def probing(self) -> bool:
+        """Whether what begins right now is the one attempt that an open circuit allows."""
+        return self._room.probing
 
     def rung(self) -> None:
         """Somebody wrote an intent here."""
@@ -104,52 +110,15 @@ class Claims:
         if not self._crowd.tenants:
             return await self._begin_due() + await self._begin_behind() + await self._begin_frontier()
         await self._look_ahead()
-        if self._passed_over >= PATIENCE:
-            of_crowd, of_others = await self._begin_frontier(), await self._begin_due()
-        else:
-            of_others, of_crowd = await self._begin_due(), await self._begin_frontier()
-        if of_crowd or not self.position.remembered:
-            self._passed_over = 0
-        elif of_others:
-            self._passed_over += 1
-        return of_crowd + of_others + await self._begin_behind()
-
-    def _room(self, *, past_crowd: bool = False) -> int:
-        """How many may begin now; those that are begun by name go past the crowd."""
-        flight, service, settings = self._flight, self._host.service, self._shared.settings
-        ahead = min(flight.ahead(service.deadline_seconds), settings.batch_max) if service.batch else 0
-        if past_crowd and self._crowd.tenants:
-            room = flight.free_slots
-            if service.batch:
-                # Where the crowd was claimed ahead, no slot is ever free: whoever goes past it waits for the next one.
-                # Who was rung for as one of others, and is of the crowd by now, waits too, and not without bound.
-                room = min(flight.slots - flight.waiting_others, 2 * flight.slots + ahead - flight.waiting)
-            return self._bounded(room, flight.waiting_others)
-        kept = self._crowd.kept_free(flight.slots, boottime())
-        if kept and self._passed_over >= PATIENCE and flight.running_of_crowd < flight.slots - kept:
-            kept = 0
-        room = flight.free_slots - kept
-        if service.batch:
-            if kept:  # while a large claim runs, others wait for it
-                ahead = min(ahead, flight.slots)
-            if 2 * flight.waiting > ahead:  # a few rows at a time would cost a statement each
-                return 0
-            room += ahead
-        return self._bounded(room, flight.waiting)
-
-    def _bounded(self, room: int, waiting: int) -> int:
-        """Room within what the receiver's rate, this process and the circuit allow beside what waits already."""
-        pace = self._flight.pace.room(boottime()) - waiting
-        room = min(room, pace, self._shared.settings.batch_max, self._shared.room)
-        if self._host.service.breaker.is_open:
-            room = min(room, int(self.probing))
-        return 0 if self._host.closing else max(0, room)
+        ways = [self._begin_due, self._begin_frontier]
+        begun = sum([await begin() for begin in (reversed(ways) if self._flight.turns.has_turn else ways)])
+        return begun + await self._begin_behind()
 
     async def _probe(self, breaker: Breaker) -> int:
         """Begin one attempt while the circuit is open, if the right to it is ours or can be had."""
-        if self._flight.free_slots <= 0 or not await breaker.may_probe(self._shared.store):
+        if self._flight.turns.own_room <= 0 or not await breaker.may_probe(self._shared.store):
             return 0
-        self.probing = True
+        self._room.probing = True
         try:
             # In turns: one that fails by itself must not be every probe, and a new one may cost a person's time.
             ways = [self._begin_due, self._begin_behind, self._begin_frontier]
@@ -158,12 +127,12 @@ class Claims:
                     return begun
             return 0
         finally:
-            self.probing = False
+            self._room.probing = False
             breaker.circuit.release()
 
     async def _begin_due(self) -> int:
-        now, room = boottime(), self._room()
-        of_others = self.position.due(now, self._room(past_crowd=True))
+        now, room = boottime(), self._room.now()
+        of_others = self.position.due(now, self._room.now(past_crowd=True))
         of_crowd = self.position.due(now, room - len(of_others), of_crowd=True)
         seqs = of_others + of_crowd
         if not seqs:
@@ -183,7 +152,7 @@ class Claims:
 
     async def _begin_behind(self) -> int:
         started = boottime()
-        room, where = self._room(), self.position.behind(started)
+        room, where = self._room.now(), self.position.behind(started)
         if not room or where is None:
             return 0
         claimed = await self._begin_range(where, room, frontier=False, hopeful=False)
@@ -198,7 +167,7 @@ class Claims:
         return len(claimed.begun)
 
     async def _begin_frontier(self) -> int:
-        room = self._room()
+        room = self._room.now()
         if not room or boottime() < self.rhythm.next_look_at:
             return 0
         where = self.position.frontier()
@@ -217,7 +186,7 @@ class Claims:
         """Find operations of others past the crowd, if they could begin: they are due by name from then on."""
         started = boottime()
         where = self._crowd.ahead(self.position.cursor, started)
-        if where is None or self.position.remembered >= FOUND_MAX or not self._room(past_crowd=True):
+        if where is None or self.position.remembered >= FOUND_MAX or not self._room.now(past_crowd=True):
             return
         (seen,) = await self._shared.store.dicts(
             "look_ahead",
@@ -244,6 +213,13 @@ class Claims:
     async def _begin(self, statement: str, limit: int, **parameters: Any) -> Claimed | None:
         """Run a begin statement. No rows: the lease is lost, None. One row without a seq: there was nothing."""
         crashpoints.reach("before_begin")
+        try:
+            with self._flight.turns.promised(limit):
+                return await self._begin_promised(statement, limit, **parameters)
+        finally:
+            self._flight.turns.freed(boottime())
+
+    async def _begin_promised(self, statement: str, limit: int, **parameters: Any) -> Claimed | None:
         sent_at = boottime()
         try:
             rows = await self._shared.store.tuples(

@@ -4,9 +4,9 @@ Whose operations fill a lane, and how the others get past them. Pure; it only ev
 A lane is first in, first out, and any tenant's operations may lie in any lane: without more, one tenant with a million
 of them would delay everybody by a million. Tenants with a large part of what stands at the front, while more waits, are
 the *crowd*. Past it the holder looks ahead, to the end of the lane, for operations of others, and begins those by name.
-Writers who are not of the crowd ring for each of theirs (`outbox.place`). While there are others, a slot is kept free.
+Writers who are not of the crowd ring for each of theirs (`outbox.place`).
 
-Nobody starves: others that come without end leave the crowd its turns, and a lane without others keeps nothing free.
+Who may have which slot, and that nobody starves, is in `relay.slots`: a lane without others keeps nothing free.
 """
 
 from collections import Counter, deque
@@ -14,28 +14,24 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from relay.position import TOP, Range
+from relay.slots import Slots
 
 # So many of the operations that began last at the front are judged, and whoever has this part of them is of the crowd.
 WINDOW: Final = 32
 _FILLS_PART: Final = 4
 # Names that the row of a lane holds. Whoever else fills it is treated like the others.
 CROWD_MAX: Final = 8
-# One slot in so many is kept free for others, and one at least, for as long after the last of them was seen.
-_KEPT_PART: Final = 8
-_OTHERS_SECONDS: Final = 60.0
-# So often in a row others come first. Then it is the crowd's turn, whatever is kept free.
-PATIENCE: Final = 4
 # Rows that one look reads (some milliseconds, in which nothing begins), and operations of others that it returns.
 ROWS_MAX: Final = 2_000
 FOUND_MAX: Final = 200
-# Passing over a crowd must not take more than this part of the time: its rows are read again in every pass.
+# Passing over the crowds of a receiver must not take more than this part of the time: a pass reads their rows again.
 _PASS_PART: Final = 50
 
 
 class Crowd:
     """The tenants that fill one lane. Times are `boottime()`."""
 
-    def __init__(self, *, poll_seconds: float, pass_seconds: float, now: float) -> None:
+    def __init__(self, *, poll_seconds: float, pass_seconds: float, now: float, slots: Slots) -> None:
         """Look at the end of the lane every `poll_seconds`, and past the whole crowd every `pass_seconds`."""
         self.tenants: frozenset[str] = frozenset()
         self._poll = poll_seconds
@@ -44,7 +40,7 @@ class Crowd:
         self._front: frozenset[str] = frozenset()
         self._far: frozenset[str] = frozenset()
         """Those that were met behind the ones at the front."""
-        self._others_until = now
+        self._slots = slots
         self._after = 0
         self._next_look_at = now
         self._next_pass_at = now
@@ -62,9 +58,9 @@ class Crowd:
         self.met(present, now)
 
     def met(self, tenants: Collection[str], now: float) -> None:
-        """Operations of these are there, or have just begun: as long as there are others, a slot is kept for them."""
+        """Operations of these are there, or have just begun. As long as there are others, slots are kept free."""
         if self.tenants and not self.tenants.issuperset(tenants):
-            self._others_until = now + _OTHERS_SECONDS
+            self._slots.others_seen(now)
 
     def dissolved(self) -> None:
         """Nothing is left to begin: there is no crowd."""
@@ -74,12 +70,6 @@ class Crowd:
     def _consist(self, *, front: frozenset[str], far: frozenset[str] = frozenset()) -> None:
         self._front, self._far = front, far - front
         self.tenants = frozenset([*sorted(front), *sorted(self._far)][:CROWD_MAX])
-
-    def kept_free(self, slots: int, now: float) -> int:
-        """How many of so many slots are kept free for others."""
-        if not self.tenants or now >= self._others_until or slots == 1:
-            return 0
-        return max(1, slots // _KEPT_PART)
 
     # -------------------------------------------------------------------------------------------------- looking ahead
 
@@ -108,7 +98,8 @@ class Crowd:
         if not more:
             self._next_look_at += self._poll
             if self._next_pass_at == float("inf"):
-                self._next_pass_at = now + max(self._every, _PASS_PART * self._spent_seconds)
+                lanes = max(1, len(self._slots.crowds))
+                self._next_pass_at = now + max(self._every, _PASS_PART * lanes * self._spent_seconds)
 
     def rung(self, now: float) -> None:
         """Somebody wrote at the end of the lane."""

@@ -12,17 +12,13 @@ from outbox.outcome import Ambiguous, NotSent, Outcome, Receipt
 from outbox.states import Cause
 from relay.attempt import Scene, attempt, followed, stopped
 from relay.begun import Begun, Bound, Finished, Name
-from relay.crowd import Crowd
 from relay.holding import Holding
-from relay.share import Pace
 from relay.shared import Memory
 from relay.turns import Turns
 
 # What one attempt is thought to take before any has ended, and how much the newest one counts afterwards.
 _SECONDS_GUESSED: Final = 0.1
 _NEWEST_PART: Final = 0.1
-# Claiming ahead must not eat the deadline, which counts from the begin: a row waits for a slot at most this part of it.
-_AHEAD_PART: Final = 0.25
 # Attempts that end at once are made in a row; after so many of them everybody else gets a turn.
 _TURNS_MAX: Final = 50
 # A receiver that goes on after so many cancellations is left behind; less than what the end of a relay waits for it.
@@ -43,9 +39,7 @@ class Flight:
         memory: Memory,
         *,
         scene: Callable[[], Scene],
-        slots: int,
-        pace: Pace,
-        crowd: Crowd,
+        turns: Turns,
         ended: Callable[[Finished], None],
         dropped: Callable[[Begun], None],
     ) -> None:
@@ -54,15 +48,13 @@ class Flight:
         of the first was lost and the second has begun meanwhile."""
         self.abandoned: set[int] = set()
         """Of those that are no longer open: their answer could not be recorded."""
-        self.slots = slots
-        self.pace = pace
+        self.turns = turns
         self._holding = holding
         self._meters = meters
         self._memory = memory
         self._scene = scene
         self._ended = ended
         self._dropped = dropped
-        self._waiting = Turns(crowd)
         self._workers: set[asyncio.Task[None]] = set()
         self._running: dict[asyncio.Task[None], Bound] = {}
         self._fresh: asyncio.Task[None] | None = None
@@ -71,31 +63,8 @@ class Flight:
         self._timer_at = 0.0
         self._caught_up = False
         self._broken_off = False
-        self._seconds = _SECONDS_GUESSED
-
-    @property
-    def free_slots(self) -> int:
-        """How many more could run right now."""
-        return self.slots - len(self._running) - len(self._waiting)
-
-    @property
-    def running_of_crowd(self) -> int:
-        """How many of those that run are the crowd's."""
-        return self._waiting.of_crowd(self._running.values())
-
-    @property
-    def waiting_others(self) -> int:
-        """How many of others than the crowd wait for a slot."""
-        return self._waiting.others
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for a slot."""
-        return len(self._waiting)
-
-    def ahead(self, deadline_seconds: float) -> int:
-        """How many may wait for a slot, if each is to get one long before its deadline."""
-        return max(self.slots, int(self.slots * _AHEAD_PART * deadline_seconds / self._seconds))
+        self.attempt_seconds = _SECONDS_GUESSED
+        """What one attempt takes, lately."""
 
     def begin(self, rows: Iterable[Begun]) -> None:
         """These were exposed: from now on each of them has an end."""
@@ -111,22 +80,27 @@ class Flight:
 
     def add(self, bound: Bound) -> None:
         """Start it as soon as a slot is free. What was on its way here when all was broken off does not start."""
-        self._waiting.add(bound)
+        self.turns.add(bound)
         if self._broken_off:
             self.dismiss(stopped(sent=False))
         self.pump()
 
     def pump(self) -> None:
         """Start what waits, as far as slots and pace allow."""
-        hired = self._fresh is not None or len(self._workers) >= self.slots
-        if not hired and self._may_start(now := boottime()) and self.pace.room(now):
+        turns = self.turns
+        if self._fresh is not None or not len(turns):
+            return
+        now = boottime()
+        if not turns.may_start(now):
+            turns.queue_up()
+        elif turns.pace.room(now):
             self._fresh = asyncio.create_task(self._work())
             self._workers.add(self._fresh)
             self._fresh.add_done_callback(self._left)
 
     def dismiss(self, outcome: Outcome) -> None:
         """End everything that waits, unsent."""
-        for bound in self._waiting.end():
+        for bound in self.turns.dismiss():
             self._end(followed(bound, outcome, self._scene().jitter()))
 
     def break_off(self) -> None:
@@ -149,7 +123,7 @@ class Flight:
         me = asyncio.current_task()
         assert me is not None  # noqa: S101 - a coroutine that runs as a task
         turns = 0
-        while not me.cancelling() and (bound := self._next()) is not None:
+        while not me.cancelling() and (bound := self.turns.next(boottime(), again=turns > 0)) is not None:
             self.pump()
             self._running[me] = bound
             self._watch(bound.deadline_at)
@@ -157,20 +131,12 @@ class Flight:
             finished = await attempt(bound, self._scene())
             if self._running.pop(me, None) is None:
                 return  # it was left behind
-            self._seconds += _NEWEST_PART * (boottime() - started - self._seconds)
+            self.turns.ended(bound)
+            self.attempt_seconds += _NEWEST_PART * (boottime() - started - self.attempt_seconds)
             self._end(finished)
             turns += 1
             if turns % _TURNS_MAX == 0:
                 await asyncio.sleep(0)
-
-    def _may_start(self, now: float) -> bool:
-        return self._waiting.may_start(self.slots, len(self._running), now)
-
-    def _next(self) -> Bound | None:
-        now = boottime()
-        if not self._may_start(now) or not self.pace.take(now):
-            return None
-        return self._waiting.take(self.slots, self._running.values(), now)
 
     def _left(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
@@ -178,9 +144,12 @@ class Flight:
             self._fresh = None
         bound = self._running.pop(worker, None)
         error = None if worker.cancelled() else worker.exception()
-        if bound is not None and error is not None:
-            emit("attempt_unforeseen", **bound.begun.names, error=type(error).__name__)
-            self._dropped(bound.begun)
+        if bound is not None:
+            self.turns.ended(bound)
+            if error is not None:
+                emit("attempt_unforeseen", **bound.begun.names, error=type(error).__name__)
+                self._dropped(bound.begun)
+        self.turns.freed(boottime())
         self.pump()
 
     def _watch(self, until: float) -> None:
@@ -218,9 +187,11 @@ class Flight:
         # Its gate lets nothing begin any more. Of what it has sent nothing is known, and somebody else has its slot.
         self._workers.discard(worker)
         if (bound := self._running.pop(worker, None)) is not None:
+            self.turns.ended(bound)
             emit("attempt_unforeseen", **bound.begun.names, reason="its receiver ignores cancellation")
             outcome = stopped(sent=True) if boottime() < bound.deadline_at else _TIMEOUT
             self._end(followed(bound, outcome, self._scene().jitter()))
+        self.turns.freed(boottime())
         self.pump()
 
     def _end(self, finished: Finished) -> None:

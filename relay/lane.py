@@ -20,6 +20,7 @@ from relay.holding import Holding
 from relay.recorder import Recorder, Row
 from relay.service import Service
 from relay.shared import Hub, Shared
+from relay.turns import Turns
 
 # A statement that the database refuses (not one that it does not answer) is not tried again at once.
 _REFUSED_SECONDS: Final = 1.0
@@ -52,15 +53,16 @@ class Lane:
         # Writers ring for what comes after; without a bell, its end is looked at as often as the lane itself.
         rung = shared.channel is not None and service.doorbell
         poll = settings.look_behind_seconds if rung else settings.poll_seconds
-        crowd = self._crowd = Crowd(poll_seconds=poll, pass_seconds=settings.look_behind_seconds, now=boottime())
+        slots, now = shared.slots[holding.receiver_id], boottime()
+        crowd = Crowd(poll_seconds=poll, pass_seconds=settings.look_behind_seconds, now=now, slots=slots)
+        own, pace = service.slots(holding.lane), service.pace()
+        self._crowd = crowd
         self.flight = Flight(
             holding,
             shared.meters,
             shared.memory,
             scene=lambda: self._scene,
-            slots=service.slots(holding.lane),
-            pace=service.pace(),
-            crowd=crowd,
+            turns=Turns(slots, crowd, own=own, pace=pace, wake=self._slot_free),
             ended=self._ended,
             dropped=self._drop,
         )
@@ -111,12 +113,12 @@ class Lane:
         """The receiver or its tools have changed: attempts that start from now on use the new one."""
         self.service = service
         self._scene = self._scene_of(service)
-        self.flight.slots = service.slots(self.holding.lane)
-        self.flight.pace = service.pace()
+        self.flight.turns.serve(service.slots(self.holding.lane), service.pace())
 
     def close(self) -> None:
         """Begin nothing more. What was begun comes to its end."""
         self._closing.set()
+        self.flight.turns.close()
         self.wake.set()
         self._check_drained()
 
@@ -249,5 +251,12 @@ class Lane:
         self._check_drained()
 
     def _check_drained(self) -> None:
-        if self.closing and not self.flight.open:
+        if self.closing and not self.flight.open and self.flight.turns.left():
             self.drained.set()
+
+    def _slot_free(self) -> None:
+        """Another lane has ended an attempt: one of ours may start, or begin, or all that we have lent is back."""
+        self.flight.pump()
+        if self.flight.turns.was_hungry():
+            self.wake.set()
+        self._check_drained()

@@ -1,5 +1,6 @@
 """What all lanes of one relay share."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -10,6 +11,7 @@ from outbox.observe import Meters
 from outbox.registry import Wirings
 from outbox.settings import RelaySettings
 from outbox.store import Store
+from relay.slots import Slots
 
 
 @dataclass(slots=True)
@@ -35,6 +37,8 @@ class Shared:
     dead_man: DeadMan
     channel: str | None = None
     memory: Memory = field(default_factory=Memory)
+    slots: defaultdict[int, Slots] = field(default_factory=lambda: defaultdict(Slots))
+    """Of each receiver, by its id."""
 
     @property
     def room(self) -> int:

@@ -1,6 +1,7 @@
 """One tenant fills a lane; others get past all of it, by looking ahead and by ringing, and the crowd goes on."""
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,10 +12,11 @@ from outbox.outcome import Answer, Outcome, Receipt, Throttled
 from outbox.receivers import Attempt
 from outbox.receivers.scripted import ScriptedReceiver
 from relay import crowd as crowds
+from relay.slots import PATIENCE
 from tests.support.doubts import register
 from tests.support.eventually import eventually_async
 from tests.support.postgres import Database
-from tests.support.relays import BLIND, KEYED, Held, put_many, registry, relay_on
+from tests.support.relays import BLIND, KEYED, Held, Running, put_many, registry, relay_on
 from tests.support.stage import Stage
 
 RECEIPT = Receipt(answer=Answer(200), receipt="r")
@@ -89,13 +91,13 @@ async def test_whoever_comes_while_a_crowd_waits_rings_and_finds_a_free_slot(sta
     async with relay_on(stage_of.database, order, bell=True, batch_max=20, **NEVER) as running, running.running():
         await eventually_async(lambda: order.tenants.count("small") == 1, claim="it was there, past the crowd")
         await eventually_async(lambda: stage_of.value("select crowd from outbox.lane") == ["acme"])
-        await eventually_async(lambda: running.lane.flight.running_of_crowd == SLOTS - 1)
+        await eventually_async(lambda: running.lane.flight.turns.own_running == SLOTS - 1)
         rings = running.counted("rings")
         for n in range(10):
             seq = stage_of.put(f"later-{n}", tool, tenant="small")
             await eventually_async(lambda: stage_of.state(seq) == "succeeded")  # noqa: B023 - in this round only
         assert running.counted("rings") >= rings + 10
-        assert running.lane.flight.running_of_crowd == SLOTS - 1, "the crowd leaves it to them"
+        assert running.lane.flight.turns.own_running == SLOTS - 1, "the crowd leaves it to them"
         rings = running.counted("rings")
         stage_of.put("one-more-of-the-crowd", tool)
         stage_of.put("one-of-others", tool, tenant="small")
@@ -104,6 +106,84 @@ async def test_whoever_comes_while_a_crowd_waits_rings_and_finds_a_free_slot(sta
         await eventually_async(lambda: stage_of.value("select count(*) from outbox.pending") == 0)
         await eventually_async(lambda: stage_of.value("select crowd from outbox.lane") == [])
     assert max(order.effects.values()) == 1
+
+
+class TwoLanes(Order):
+    """One slot each. Once there is a crowd in both, its calls do not end before they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go, self.small_may_end = asyncio.Event(), asyncio.Event()
+        self.small_may_end.set()
+        self.running = self.most = 0
+        self.lanes: set[str] = set()
+        """Where operations of others were."""
+
+    async def deliver(self, attempt: Attempt) -> Outcome:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            if attempt.tenant_id == "small":
+                self.lanes.add(str(attempt.fence_token).partition(";")[0])
+                await self.small_may_end.wait()
+            elif len(self.tenants) > 4 * crowds.WINDOW:
+                await self.let_go.wait()
+            return await super().deliver(attempt)
+        finally:
+            self.running -= 1
+
+
+@contextlib.asynccontextmanager
+async def crowded(database: Database, tool: str) -> AsyncIterator[tuple[Running, TwoLanes, Stage]]:
+    """Two lanes of one slot each, a crowd in both; it holds one of the slots, and the other is kept free."""
+    await register(database, registry(tool, concurrency=2, lanes=2))
+    order = TwoLanes()
+    with Stage(database) as stage:
+        put_many(stage, CROWD, tool)
+        stage.put("first", tool, tenant="small")
+        async with (
+            relay_on(database, order, bell=True, batch_max=20, heartbeat="300ms", **NEVER) as running,
+            running.running(),
+        ):
+            await eventually_async(lambda: order.tenants.count("small") == 1, claim="it was there, past the crowd")
+            await eventually_async(lambda: stage.value("select count(*) from outbox.lane where crowd = '{acme}'") == 2)
+            await eventually_async(lambda: order.running == 1 and len(order.tenants) > 4 * crowds.WINDOW)
+            yield running, order, stage
+            order.let_go.set()
+            order.small_may_end.set()
+            await eventually_async(lambda: stage.value("select count(*) from outbox.pending") == 0)
+    assert max(order.effects.values()) == 1
+    assert order.most == 2, "never more at once than the receiver takes"
+
+
+async def test_others_take_the_slot_of_another_lane(database: Database, tool: str) -> None:
+    async with crowded(database, tool) as (_, order, stage):
+        for n in range(10):
+            seq = stage.put(f"later-{n}", tool, tenant="small")
+            await eventually_async(lambda: stage.state(seq) == "succeeded")  # noqa: B023 - in this round only
+        assert order.running == 1
+        assert len(order.lanes) == 2
+
+
+async def test_a_lane_is_not_given_back_before_its_slot_is(database: Database) -> None:
+    """Somebody else would use it a second time."""
+    async with crowded(database, BLIND) as (running, order, stage):
+        (crowded_lane,) = [lane for lane in running.relay.lanes if lane.flight.turns.own_running]
+        (other,) = [lane for lane in running.relay.lanes if lane is not crowded_lane]
+        for n in itertools.count():
+            order.small_may_end.clear()
+            seq = stage.put(f"later-{n}", BLIND, tenant="small")
+            await eventually_async(lambda: order.running == 2)
+            if stage.value("select lane from outbox.pending where seq = %s", seq) == crowded_lane.holding.lane:
+                break
+            order.small_may_end.set()
+            await eventually_async(lambda: stage.state(seq) == "succeeded")  # noqa: B023 - in this round only
+        other.close()
+        await eventually_async(lambda: not other.flight.open)
+        assert not other.drained.is_set(), "its slot is lent"
+        assert other in running.relay.lanes
+        order.small_may_end.set()
+        await eventually_async(lambda: other not in running.relay.lanes)
 
 
 async def test_retries_of_the_crowd_do_not_go_past_it(stage_of: Stage, tool: str) -> None:
@@ -128,8 +208,8 @@ async def test_retries_of_the_crowd_do_not_go_past_it(stage_of: Stage, tool: str
         for n in range(2):
             seq = stage_of.put(f"later-{n}", tool, tenant="small")
             await eventually_async(lambda: stage_of.state(seq) == "succeeded")  # noqa: B023 - in this round only
-        assert running.lane.flight.running_of_crowd == SLOTS - 1
-        assert running.lane.flight.waiting <= (0 if tool == BLIND else 20 + SLOTS), "no more than the crowd may"
+        assert running.lane.flight.turns.own_running == SLOTS - 1
+        assert len(running.lane.flight.turns) <= (0 if tool == BLIND else 20 + SLOTS), "no more than the crowd may"
         stuck.set()
         await eventually_async(lambda: stage_of.value("select count(*) from outbox.pending") == 0)
     assert max(order.effects.values()) == 1
@@ -171,7 +251,7 @@ async def test_others_that_come_without_end_leave_the_crowd_its_turns(stage_of: 
         await eventually_async(lambda: order.tenants.count("acme") == CROWD)
     begun = [n for n, tenant in enumerate(order.tenants) if tenant == "acme"]
     gaps = [later - earlier for earlier, later in itertools.pairwise(begun)]
-    assert max(gaps) <= (crowds.PATIENCE + 2) * 20, "never longer than some groups of others"
+    assert max(gaps) <= (PATIENCE + 2) * 20, "never longer than some groups of others"
 
 
 async def test_past_a_crowd_nothing_begins_that_may_not(stage: Stage) -> None:
@@ -229,7 +309,7 @@ async def test_a_holder_without_a_bell_finds_others_by_polling(stage: Stage, bel
         running.running(),
     ):
         await eventually_async(lambda: order.tenants.count("small") == 1)
-        await eventually_async(lambda: running.lane.flight.running_of_crowd == SLOTS - 1)
+        await eventually_async(lambda: running.lane.flight.turns.own_running == SLOTS - 1)
         seq = stage.put("later", KEYED, tenant="small")
         await eventually_async(lambda: stage.state(seq) == "succeeded")
         order.let_go.set()

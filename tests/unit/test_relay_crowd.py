@@ -1,23 +1,24 @@
-"""Who fills a lane, who is let past, what is kept free for them, and that nobody starves."""
-
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
+"""Who fills a lane, who is let past, and where to look for them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from relay.crowd import CROWD_MAX, FOUND_MAX, PATIENCE, WINDOW, Crowd
+from relay.crowd import CROWD_MAX, FOUND_MAX, WINDOW, Crowd
 from relay.position import TOP, Range
+from relay.share import Pace
+from relay.slots import Slots
 from relay.turns import Turns
-
-INFINITE = 1_000
 
 
 @pytest.fixture
-def crowd() -> Crowd:
-    return Crowd(poll_seconds=0.5, pass_seconds=5.0, now=0.0)
+def slots() -> Slots:
+    slots = Slots()
+    slots.total = 4
+    return slots
+
+
+@pytest.fixture
+def crowd(slots: Slots) -> Crowd:
+    return Crowd(poll_seconds=0.5, pass_seconds=5.0, now=0.0, slots=slots)
 
 
 def filled(crowd: Crowd, *tenants: str, now: float = 0.0) -> Crowd:
@@ -75,29 +76,28 @@ def test_an_empty_lane_has_no_crowd(crowd: Crowd) -> None:
     assert crowd.tenants == frozenset(), "what was begun before does not count"
 
 
-# -------------------------------------------------------------------------------------------------- what is kept free
+# ------------------------------------------------------------------------------------------------ that others are there
 
 
-def test_nothing_is_kept_free_where_there_is_nobody_else(crowd: Crowd) -> None:
-    assert filled(crowd, "big").kept_free(64, 0.0) == 0
+def test_nothing_is_kept_free_where_there_is_nobody_else(crowd: Crowd, slots: Slots) -> None:
+    filled(crowd, "big")
+    assert slots.kept(0.0) == 0
 
 
-@pytest.mark.parametrize(("slots", "kept"), [(1, 0), (2, 1), (4, 1), (16, 2), (64, 8)])
-def test_a_part_is_kept_free_for_a_minute_after_others_were_seen(crowd: Crowd, slots: int, kept: int) -> None:
+def test_others_are_there_once_some_of_them_began_were_found_or_are_begun_by_name(crowd: Crowd, slots: Slots) -> None:
     filled(crowd, "big").began(["small"], 10.0)
-    assert crowd.kept_free(slots, 69.0) == kept
-    assert crowd.kept_free(slots, 70.0) == 0
+    assert (slots.kept(69.0), slots.kept(70.0)) == (1, 0)
     crowd.looked(["small"], 9, 0.0, 100.0, more=False)
-    assert crowd.kept_free(slots, 101.0) == kept
+    assert slots.kept(101.0) == 1
     crowd.met(["big"], 150.0)
-    assert crowd.kept_free(slots, 160.0) == 0
+    assert slots.kept(160.0) == 0
     crowd.met(["small"], 160.0)
-    assert crowd.kept_free(slots, 161.0) == kept
+    assert slots.kept(161.0) == 1
 
 
-def test_others_that_were_there_before_the_crowd_count_too(crowd: Crowd) -> None:
+def test_others_that_were_there_before_the_crowd_count_too(crowd: Crowd, slots: Slots) -> None:
     crowd.began(["small", *["big"] * (WINDOW - 1)], 0.0)
-    assert crowd.kept_free(4, 1.0) == 1
+    assert slots.kept(1.0) == 1
 
 
 # ------------------------------------------------------------------------------------------------------- looking ahead
@@ -132,6 +132,16 @@ def test_passing_over_it_takes_a_small_part_of_the_time_only(crowd: Crowd) -> No
     assert crowd.ahead(10, 102.0) == Range(10, TOP)
 
 
+def test_all_lanes_of_a_receiver_together_take_no_larger_part_of_it(slots: Slots) -> None:
+    lanes = [Crowd(poll_seconds=0.5, pass_seconds=5.0, now=0.0, slots=slots) for _ in range(3)]
+    for lane in lanes:
+        Turns(slots, filled(lane, "big"), own=1, pace=Pace(None), wake=lambda: None)
+    lanes[0].ahead(0, 0.0)
+    lanes[0].looked([], 9_000, 1.0, 1.0, more=False)
+    assert lanes[0].ahead(10, 150.9) == Range(9_000, TOP)
+    assert lanes[0].ahead(10, 151.0) == Range(10, TOP)
+
+
 def test_a_bell_makes_it_look_at_once(crowd: Crowd) -> None:
     filled(crowd, "big")
     crowd.ahead(0, 0.0)
@@ -146,95 +156,3 @@ def test_a_crowd_of_others_is_passed_over_from_its_start(crowd: Crowd) -> None:
     crowd.looked([], 9_000, 0.01, 0.0, more=False)
     filled(crowd, "other")
     assert crowd.ahead(10, 0.1) == Range(10, TOP)
-
-
-# --------------------------------------------------------------------------------------------------------------- turns
-
-
-def bound(tenant: str, number: int = 0) -> Any:
-    return SimpleNamespace(begun=SimpleNamespace(tenant_id=tenant), number=number)
-
-
-def served(turns: Turns, slots: int = 4, running: Sequence[str] = ()) -> str:
-    return str(turns.take(slots, [bound(tenant) for tenant in running], 0.0).begun.tenant_id)
-
-
-def test_without_a_crowd_it_is_first_come_first_served(crowd: Crowd) -> None:
-    turns = Turns(crowd)
-    for tenant in "abab":
-        turns.add(bound(tenant))
-    assert turns.may_start(slots=4, running=3, now=0.0)
-    assert not turns.may_start(slots=4, running=4, now=0.0)
-    assert [served(turns) for _ in range(4)] == ["a", "b", "a", "b"]
-    assert not turns.may_start(slots=4, running=0, now=0.0)
-
-
-def test_others_do_not_stand_behind_the_crowd_and_leave_it_a_turn(crowd: Crowd) -> None:
-    turns = Turns(filled(crowd, "big"))
-    for tenant in ["big"] * 3 + ["small"] * (PATIENCE + 1):
-        turns.add(bound(tenant))
-    assert (len(turns), turns.others) == (PATIENCE + 4, PATIENCE + 1)
-    order = [served(turns) for _ in range(PATIENCE + 4)]
-    assert order == ["small"] * PATIENCE + ["big", "small", "big", "big"]
-
-
-def test_the_crowd_leaves_the_kept_slot_to_others(crowd: Crowd) -> None:
-    turns = Turns(filled(crowd, "big"))
-    crowd.began(["small"], 0.0)
-    turns.add(bound("big"))
-    assert turns.may_start(slots=4, running=2, now=1.0)
-    assert not turns.may_start(slots=4, running=3, now=1.0)
-    turns.add(bound("small"))
-    assert turns.may_start(slots=4, running=3, now=1.0)
-    assert served(turns) == "small"
-
-
-@pytest.mark.parametrize(
-    ("running", "then"),
-    [
-        (["big", "big", "big"], "small"),
-        (["big", "big", "small"], "big"),
-        (["big", "big"], "big"),
-        (["small", "small", "small"], "big"),
-    ],
-    ids=str,
-)
-def test_its_turn_gives_the_crowd_a_kept_slot_only_for_one_that_others_have_taken(
-    crowd: Crowd, running: list[str], then: str
-) -> None:
-    """Where its own calls are slow it holds all the others already: then whoever comes would wait for one of them."""
-    turns = Turns(filled(crowd, "big"))
-    crowd.began(["small"], 0.0)
-    for tenant in ["big"] + ["small"] * (PATIENCE + 1):
-        turns.add(bound(tenant))
-    assert {served(turns, 4) for _ in range(PATIENCE)} == {"small"}
-    assert served(turns, 4, running) == then
-
-
-@given(
-    slots=st.integers(1, 20),
-    crowd_rows=st.integers(0, 30),
-    others=st.integers(0, 30),
-    seen=st.booleans(),
-)
-def test_whoever_waits_is_served_while_others_come_without_end(
-    slots: int, crowd_rows: int, others: int, seen: bool
-) -> None:
-    crowd = filled(Crowd(poll_seconds=0.5, pass_seconds=5.0, now=0.0), "big")
-    if seen:
-        crowd.began(["small"], 0.0)
-    turns = Turns(crowd)
-    running: list[Any] = []
-    for _ in range(crowd_rows):
-        turns.add(bound("big"))
-    for _ in range(others):
-        turns.add(bound("small"))
-    waits = crowd_rows
-    for _ in range(INFINITE):
-        while turns.may_start(slots, len(running), 0.0):
-            running.append(turns.take(slots, running, 0.0))
-            waits -= running[-1].begun.tenant_id == "big"
-            assert len(running) <= slots
-        running = running[1:]
-        turns.add(bound("small"))
-    assert waits == 0
