@@ -1,22 +1,15 @@
 """How fast a backlog is drained by an instant receiver, and what that costs."""
 
 import time
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import Any
-from uuid import uuid4
+from collections.abc import Iterator
 
 import psycopg
-from psycopg.rows import dict_row
 
-from benchmarks import peers
+from benchmarks import bare, peers
 from benchmarks.house import Cost, House
 from benchmarks.measure import Result, Scale, figure, in_turns, ratio
-from outbox.arrays import literals
-from outbox.sql import load
 
 UNIT = "operations/s"
-LANES, BATCH = 4, 500
 
 
 def drained(house: House, number: int, *, relays: int = 1, receiver: str = "", payload_bytes: int = 1000) -> Cost:
@@ -58,115 +51,23 @@ def against_peers(house: House, scale: Scale) -> Iterator[Result]:
         yield ratio("drain, instant receiver, 2 processes", peer.label, UNIT, ours, other, goals[peer.name])
 
 
-# The shapes of begin and finish without a single check: no lane, no fence, no permission, no window, no order.
-BARE_BEGIN = """
-with due as materialized (
-  select receiver_id, lane, seq from outbox.pending where receiver_id = 1 and lane = %(lane)s and seq > %(after)s
-  order by seq limit 500 for no key update skip locked
-), w as (
-  update outbox.pending p set state = 'executing', attempt = 1, fence = 1, begun_at = now(), first_sent_at = now(),
-    resend_until = now(), contract_id = 1
-  from due d where p.receiver_id = d.receiver_id and p.lane = d.lane and p.seq = d.seq returning p.seq
-) select w.seq, i.tenant_id, i.operation_id, i.arguments, i.digest from w join outbox.intent i on i.seq = w.seq
-"""
-BARE_FINISH = """
-with x as materialized (select 1 as receiver_id, %(lane)s::int as lane, unnest(%(seqs)s::bigint[]) as seq),
-d as (
-  delete from outbox.pending p using x where p.receiver_id = x.receiver_id and p.lane = x.lane and p.seq = x.seq
-  returning p.seq, p.attempt, p.fence, p.first_sent_at, p.begun_at, p.contract_id, p.policy_version
-) insert into outbox.outcome (seq, from_state, state, attempt, fence, owner, first_sent_at, started_at,
-  contract_id, policy_version, sent_key, status, receipt, external_id)
-select d.seq, 'executing', 'succeeded', d.attempt, d.fence, gen_random_uuid(), d.first_sent_at, d.begun_at,
-  d.contract_id, d.policy_version, gen_random_uuid(), 200,
-  '{"at":1764500000.1234}', 'r-' || lpad(d.seq::text, 9, '0') from d
-"""
-
-
-def _bare(connection: psycopg.Connection[dict[str, Any]]) -> Callable[[int], int]:
-    after = dict.fromkeys(range(LANES), 0)
-
-    def step(lane: int) -> int:
-        seqs = [row["seq"] for row in connection.execute(BARE_BEGIN, {"lane": lane, "after": after[lane]})]
-        if seqs:
-            after[lane] = max(seqs)
-            connection.execute(BARE_FINISH, {"lane": lane, "seqs": seqs})
-        return len(seqs)
-
-    return step
-
-
-def _checked(connection: psycopg.Connection[dict[str, Any]]) -> Callable[[int], int]:
-    """The statements of a relay, as it sends them: lane, fence, permission, window, order, pauses, and all columns."""
-    statements = load("relay")
-    after, held = dict.fromkeys(range(LANES), 0), {}
-    for lane in after:
-        own = {"receiver_id": 1, "lane": lane, "owner": uuid4()}
-        take = {**own, "member_id": uuid4(), "ttl_seconds": timedelta(hours=1).total_seconds()}
-        (taken,) = connection.execute(statements["take_lane"], take)
-        held[lane] = {**own, "fence": taken["fence"]}
-
-    def step(lane: int) -> int:
-        where = {"after": after[lane], "upto": 2**62, "frontier": True, "batch_max": BATCH, "resends": True}
-        rows = connection.execute(statements["begin_range"], {**held[lane], **where, "receiver": "bench"}).fetchall()
-        begun = [row for row in rows if row["seq"] is not None]
-        if begun:
-            after[lane] = begun[-1]["seq"]
-            connection.execute(statements["end_operations"], literals(held[lane] | _receipts(begun)))
-        return len(begun)
-
-    return step
-
-
-def _receipts(begun: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The answers that BARE_FINISH writes, to attempts that were begun."""
-    none: list[Any] = [None] * len(begun)
-    return {
-        "seqs": [row["seq"] for row in begun],
-        "attempts": [row["attempt"] for row in begun],
-        "states": ["succeeded"] * len(begun),
-        "causes": none,
-        "for_alls": [False] * len(begun),
-        "sent_keys": [uuid4() for _ in begun],
-        "wire_digests": none,
-        "statuses": [200] * len(begun),
-        "excerpts": none,
-        "request_ids": none,
-        "peers": none,
-        "receipts": ['{"at":1764500000.1234}'] * len(begun),
-        "external_ids": [f"r-{row['seq']:09}" for row in begun],
-    }
-
-
-def statements(
-    house: House, number: int, loop: Callable[[psycopg.Connection[dict[str, Any]]], Callable[[int], int]]
-) -> float:
-    """One connection that begins and finishes one lane after the other until all is done."""
-    with house.database() as place:
-        place.apply()
-        place.enqueue(number)
-        with psycopg.connect(place.database.dsn, autocommit=True, row_factory=dict_row) as connection:
-            connection.execute("set enable_hashjoin = off")
-            connection.execute("set enable_mergejoin = off")
-            connection.execute("set enable_seqscan = off")
-            step = loop(connection)
-            done, started = 0, time.monotonic()
-            while done < number:
-                done += sum(map(step, range(LANES)))
-            return done / (time.monotonic() - started)
-
-
 def checks(house: House, scale: Scale) -> Iterator[Result]:
     """What every check costs in SQL, and what the attempt itself, its receipt and Python cost on top of that."""
     number = scale.of(40_000)
-    checked, relay, bare = in_turns(
+    checked, relay, same, least = in_turns(
         scale.rounds,
-        lambda: statements(house, number, _checked),
+        lambda: bare.rate(house, number, bare.checked),
         lambda: drained(house, number).rate,
-        lambda: statements(house, number, _bare),
+        lambda: bare.rate(house, number, bare.unchecked),
+        lambda: bare.rate(house, number, bare.least),
     )
-    against = "bare SQL begin + finish, 1 connection"
-    yield ratio("the statements with every check, 1 connection", against, UNIT, checked, bare, 0.8)
-    yield ratio("a relay, 1 process", against, UNIT, relay, bare, 0.8, "with attempts, digests, receipts, in Python")
+    against = "bare SQL begin + finish of the same shapes, 1 connection"
+    fewer = "bare SQL with 5 columns out and 1 list in, 1 connection"
+    in_python = "with attempts, digests, receipts, in Python"
+    yield ratio("the statements with every check, 1 connection", against, UNIT, checked, same, 0.8)
+    yield ratio("a relay, 1 process", against, UNIT, relay, same, 0.8, in_python)
+    yield ratio("the statements with every check, 1 connection", fewer, UNIT, checked, least, None)
+    yield ratio("a relay, 1 process", fewer, UNIT, relay, least, None, in_python)
 
 
 def backlog(house: House, scale: Scale) -> Iterator[Result]:

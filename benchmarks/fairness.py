@@ -16,8 +16,8 @@ from outbox.sql import load
 from relay.crowd import FOUND_MAX, ROWS_MAX
 
 MILLISECONDS = 50
-# Lanes of the receiver, and how many attempts run at once in all of them together.
-LAYOUTS = ((4, 64), (16, 64))
+# Lanes of the receiver, and how many attempts run at once in all of them together; the first are the defaults.
+LAYOUTS = ((4, 16), (4, 64), (16, 64))
 TENANTS = 20
 
 
@@ -77,11 +77,11 @@ def fairness(house: House, scale: Scale) -> Iterator[Result]:
             ours=statistics.median(beside.values()),
             theirs=statistics.median(alone.values()),
             unit="ms",
-            value=statistics.median(moved),
-            value_unit="x (median tenant)",
+            value=moved[-1],
+            value_unit="x (worst tenant)",
             goal=1.2,
             sense="<=",
-            note=f"{100 * held:.0f} % of tenants within 20 %, worst {moved[-1]:.0f} x",
+            note=f"{100 * held:.0f} % of tenants within 20 %, median {statistics.median(moved):.2f} x",
             samples={"moved": moved},
         )
     yield from _passing(house, scale)

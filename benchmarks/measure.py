@@ -64,7 +64,13 @@ def in_turns(rounds: int, *acts: Callable[[], float]) -> tuple[list[float], ...]
 
 
 def ratio(  # noqa: PLR0917 - as a row of the table is read
-    measure: str, against: str, unit: str, ours: Sequence[float], theirs: Sequence[float], goal: float, note: str = ""
+    measure: str,
+    against: str,
+    unit: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    goal: float | None,
+    note: str = "",
 ) -> Result:
     """A result whose value is ours / theirs."""
     a, b = statistics.median(ours), statistics.median(theirs)

@@ -21,8 +21,8 @@ WINDOW: Final = 32
 _FILLS_PART: Final = 4
 # Names that the row of a lane holds. Whoever else fills it is treated like the others.
 CROWD_MAX: Final = 8
-# Rows that one look reads (some milliseconds, in which nothing begins), and operations of others that it returns.
-ROWS_MAX: Final = 2_000
+# Rows that one look reads (two milliseconds, in which nothing begins), and operations of others that it returns.
+ROWS_MAX: Final = 1_000
 FOUND_MAX: Final = 200
 # Passing over the crowds of a receiver must not take more than this part of the time: a pass reads their rows again.
 _PASS_PART: Final = 50
