@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from outbox import crashpoints
-from outbox.daemon import do_chores
+from outbox.daemon import do_chores, timed
 from outbox.observe import Meters, emit
 from outbox.registry import Registry
 from outbox.store import Store
@@ -68,7 +68,8 @@ class Chores:
         self._meters.count("redecided", done.get("redecide", 0))
         for chore in self.all:
             if await self._store.value("claim_chore", name=chore.name, every_seconds=chore.every_seconds):
-                done[chore.name] = await chore.run()
+                async with timed(self._store, chore.name):
+                    done[chore.name] = await chore.run()
         return done
 
     # ---------------------------------------------------------------------------------------------------------- belt

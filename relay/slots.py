@@ -35,7 +35,7 @@ class Seat(Protocol):
     def wants(self, now: float) -> bool:
         """Whether it still waits for one."""
 
-    def may_start(self, now: float) -> bool:
+    def may_have(self, now: float) -> bool:
         """Whether it may have one now."""
 
     @property
@@ -108,7 +108,7 @@ class Slots:
     def served(self, seat: Seat) -> None:
         """This one has a slot. If it wants another it stands behind the rest."""
         for queue in (self._first, self._later):
-            if seat in queue:
+            if queue and seat in queue:
                 queue.remove(seat)
 
     def freed(self, now: float) -> None:
@@ -117,7 +117,7 @@ class Slots:
         for queue in (self._later, self._first):
             while queue and room:
                 if queue[0].wants(now):
-                    if not queue[0].may_start(now):
+                    if not queue[0].may_have(now):
                         break
                     room -= 1
                 queue.popleft().wake()

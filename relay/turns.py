@@ -140,13 +140,11 @@ class Turns:
         self._fit()
 
     def may_start(self, now: float) -> bool:
-        """Whether one may take a slot now, pace aside."""
-        return self._slots.free > 0 and (bool(self._others) or self._hungry_others or self._own_may(now))
+        """Whether one that waits may take a slot now, pace aside."""
+        return self._slots.free > 0 and (bool(self._others) or (bool(self._waiting) and self._own_may(now)))
 
     def _own_may(self, now: float) -> bool:
-        if self._running >= self.own or not (self._waiting or self._hungry):
-            return False
-        return self.has_turn or self._slots.free > self._slots.kept(now)
+        return self._running < self.own and (self.has_turn or self._slots.free > self._slots.kept(now))
 
     def next(self, now: float, *, again: bool = False) -> Bound | None:
         """
@@ -165,7 +163,7 @@ class Turns:
         slots.served(self)
         slots.claimed -= 1
         slots.running += 1
-        if self._others and not (self.crowded and self._was_passed and self._waiting and self._own_may(now)):
+        if self._others and not (self._waiting and self.crowded and self._was_passed and self._own_may(now)):
             slots.others_started += 1
             bound = self._others.popleft()
             self._guests.add(bound.begun.name)
@@ -208,6 +206,11 @@ class Turns:
     def wants(self, now: float) -> bool:
         """Whether something waits for a slot, or could begin if there were one."""
         return (self._hungry or self._hungry_others or len(self) > 0) and self.pace.room(now) > 0
+
+    def may_have(self, now: float) -> bool:
+        """Whether it may have a slot now for what waits, or could begin."""
+        hungry = self._hungry_others or (self._hungry and self._own_may(now))
+        return self.may_start(now) or (hungry and self._slots.free > 0)
 
     def was_hungry(self) -> bool:
         """Whether something could begin now that could not before; asked once."""

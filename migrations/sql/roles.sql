@@ -66,6 +66,7 @@ grant update (circuit_opened_at, circuit_reason, circuit_retry_at, circuit_probe
 grant insert, update, delete on outbox.member to outbox_relay, outbox_reconciler;
 grant execute on function outbox.timeline(), outbox.database_oid() to outbox_relay, outbox_reconciler;
 grant execute on function outbox.take(int, int, uuid, uuid, interval), outbox.enter_era(bigint, int), outbox.sweep_era(int), outbox.claim_chore(text, interval),
+  outbox.chore_took(text, interval),
   outbox.expire(int), outbox.redecide(int),
   outbox.doubt_upsert(bigint, int, int, int, timestamptz, interval, outbox.step, timestamptz, boolean, boolean, text),
   outbox.witness(bigint, int, bigint, text, text, text, text, int, int, text, text, timestamptz, text, text, text) to outbox_relay;
@@ -80,7 +81,8 @@ grant execute on function outbox.settle(bigint, int, outbox.state, text, text, b
   outbox.settle_all(bigint[], int[], outbox.state[], text[], text[], bigint[], text[], text[], outbox.evidence[]),
   outbox.allow_resend(bigint, int, timestamptz, timestamptz), outbox.seize(bigint, int, int), outbox.sweep_orphans(interval),
   outbox.expire(int), outbox.redecide(int),
-  outbox.enter_era(bigint, int), outbox.sweep_era(int), outbox.claim_chore(text, interval), outbox.place_of(bigint),
+  outbox.enter_era(bigint, int), outbox.sweep_era(int), outbox.claim_chore(text, interval),
+  outbox.chore_took(text, interval), outbox.place_of(bigint),
   outbox.witness(bigint, int, bigint, text, text, text, text, int, int, text, text, timestamptz, text, text, text) to outbox_reconciler;
 
 -- approver, operator, viewer

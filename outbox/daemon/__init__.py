@@ -6,7 +6,7 @@ that commits asynchronously); every new connection is asked which life of the da
 clock is watched, since windows are measured by it.
 """
 
-from outbox.daemon.chores import do_chores
+from outbox.daemon.chores import do_chores, timed
 from outbox.daemon.clock import ClockWatch
 from outbox.daemon.heart import Heart
 from outbox.daemon.member import Kind, Member, program_version
@@ -30,6 +30,7 @@ __all__ = [
     "do_chores",
     "opened",
     "program_version",
+    "timed",
     "until_answered",
     "weak_settings",
 ]

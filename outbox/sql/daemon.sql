@@ -51,5 +51,9 @@ select outbox.expire(%(limit)s) as ended
 select outbox.redecide(%(limit)s) as moved
 
 -- name: claim_chore
--- True for one daemon per period.
+-- True for one daemon per period, which is longer for what takes long.
 select outbox.claim_chore(%(name)s, %(every_seconds)s * interval '1 second') as mine
+
+-- name: chore_took
+-- How long it took to find out whether there was anything to do.
+select outbox.chore_took(%(name)s, %(seconds)s * interval '1 second')

@@ -57,6 +57,8 @@ async def test_of_two_reconcilers_one_does_each_chore_in_a_period(
         clock.advance(BELT_SECONDS + 1)
         again = await other.chores.run_once()
     assert {"sweep_orphans", "expire", "redecide", "end_landings", "watch_doubt"} == again.keys()
+    took = stage.rows("select name from outbox.chore where took > interval '0'")
+    assert {row["name"] for row in took} == names
 
 
 async def test_an_attempt_that_nobody_holds_any_more_becomes_unknown_also_in_a_lane_that_is_held(

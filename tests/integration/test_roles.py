@@ -93,7 +93,7 @@ PURE = (
     "now lp digest_of intent_digest identity_fault option_fault payload_fault intent_is_sound pending_fault"
     " pending_is_sound is_cause ordering_hash lane_of against"
 )
-DAEMONS = "enter_era sweep_era timeline database_oid claim_chore expire redecide witness"
+DAEMONS = "enter_era sweep_era timeline database_oid claim_chore chore_took expire redecide witness"
 EXECUTE: dict[Role, str] = {
     "writer": f"{PURE} as_tenant put get_operation feed",
     "relay": f"{PURE} {DAEMONS} feed_xid take doubt_upsert pause_add",

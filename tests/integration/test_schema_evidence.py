@@ -733,3 +733,28 @@ def test_a_chore_is_one_callers_per_period(stage: Stage) -> None:
     assert claims() == [False, False]
     clock.advance(31)
     assert claims() == [True, False]
+
+
+@pytest.mark.parametrize(("took", "pause"), [(1.0, 60), (10.0, 200), (1e9, 600), (-1.0, 60)])
+def test_a_chore_that_takes_long_is_done_more_seldom(stage: Stage, took: float, pause: int) -> None:
+    """It reads all that is open: with millions of them that would be most of what the server does."""
+    clock = Clock(stage.database)
+    relay = stage.as_role("relay")
+
+    def claims() -> bool:
+        (row,) = relay.execute(RELAY["claim_chore"], {"name": "sweep", "every_seconds": 60}).fetchall()
+        return bool(row["mine"])
+
+    assert claims()
+    relay.execute(RELAY["chore_took"], {"name": "sweep", "seconds": took})
+    clock.advance(61)
+    assert claims(), "how long it took counts from the next time on"
+    clock.advance(pause - 1)
+    assert not claims()
+    clock.advance(2)
+    assert claims()
+    relay.execute(RELAY["chore_took"], {"name": "sweep", "seconds": 0.1})
+    clock.advance(pause + 1)
+    assert claims()
+    clock.advance(61)
+    assert claims(), "and not for ever"

@@ -214,13 +214,19 @@ end $$;
 CREATE FUNCTION outbox.check_tenant(p_tenant_id text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN p_tenant_id;
+CREATE FUNCTION outbox.chore_took(p_name text, p_took interval) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  update outbox.chore c set took = least(greatest(p_took, interval '0'), interval '1 day') where c.name = p_name $$;
 CREATE FUNCTION outbox.claim_chore(p_name text, p_every interval) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
   with c as (
     insert into outbox.chore as c (name, next_at) values (p_name, outbox.now() + p_every)
-    on conflict (name) do update set next_at = excluded.next_at where c.next_at <= outbox.now() returning 1)
+    on conflict (name) do update set next_at = outbox.now() + greatest(p_every, least(20 * c.took, interval '10 minutes'))
+    where c.next_at <= outbox.now() returning 1)
   select exists (select from c) $$;
 CREATE FUNCTION outbox.compare_end() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1537,7 +1543,9 @@ CREATE TABLE outbox.cause (
 );
 CREATE TABLE outbox.chore (
     name text NOT NULL,
-    next_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+    next_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    took interval DEFAULT '00:00:00'::interval NOT NULL,
+    CONSTRAINT chore_took_check CHECK (((took >= '00:00:00'::interval) AND (took <= '1 day'::interval)))
 );
 CREATE TABLE outbox.contract (
     contract_id integer NOT NULL,
@@ -1966,6 +1974,9 @@ GRANT ALL ON FUNCTION outbox.as_tenant(p_tenant_id text) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.cancel(p_tenant_id text, p_operation_id text, p_by text) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.cancel(p_tenant_id text, p_operation_id text, p_by text) TO outbox_operator;
 REVOKE ALL ON FUNCTION outbox.check_tenant(p_tenant_id text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION outbox.chore_took(p_name text, p_took interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION outbox.chore_took(p_name text, p_took interval) TO outbox_relay;
+GRANT ALL ON FUNCTION outbox.chore_took(p_name text, p_took interval) TO outbox_reconciler;
 REVOKE ALL ON FUNCTION outbox.claim_chore(p_name text, p_every interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION outbox.claim_chore(p_name text, p_every interval) TO outbox_relay;
 GRANT ALL ON FUNCTION outbox.claim_chore(p_name text, p_every interval) TO outbox_reconciler;

@@ -32,6 +32,7 @@ WRITES = re.compile(r"\b(update|insert\s+into|delete\s+from|merge\s+into)\s+(out
 WRITTEN = {"outbox.doubt", "outbox.landing", "outbox.member"}
 CALLED = {
     "allow_resend",
+    "chore_took",
     "claim_chore",
     "database_oid",
     "enter_era",

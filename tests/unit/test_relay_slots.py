@@ -191,6 +191,15 @@ def test_a_lane_where_something_could_begin_is_woken_when_there_is_a_slot_for_it
     assert second.turns.room_for_others() == 1
 
 
+def test_that_something_could_begin_gives_what_waits_no_slot_of_others(slots: Slots) -> None:
+    first, second = Lane(slots, 1, "big"), Lane(slots, 2)
+    first.add("big", "big")
+    first.turns.queue_up(hungry=True, others=True)
+    first.pump()
+    assert (first.count("big"), slots.free) == (1, 2)
+    assert second.running == []
+
+
 # -------------------------------------------------------------------------------------------------------------- its end
 
 

@@ -441,8 +441,10 @@ create table outbox.landing (
   primary key (receiver_id, ord, seq)
 );
 
--- Periodic work that one daemon at a time does (belt sweeps, expiry).
+-- Periodic work that one daemon at a time does (belt sweeps, expiry). What reads a long backlog takes its time: `took`, when it was done
+-- last, so that it is done more seldom.
 create table outbox.chore (
   name text primary key,
-  next_at timestamptz not null default '-infinity'
+  next_at timestamptz not null default '-infinity',
+  took interval not null default '0' check (took between interval '0' and interval '1 day')
 );
