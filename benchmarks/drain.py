@@ -80,7 +80,8 @@ def backlog(house: House, scale: Scale) -> Iterator[Result]:
             waiting = size
             long, short = [], []
             for _ in range(scale.rounds):
-                long.append(place.drain(number))
+                # Long enough to have its part of what is done seldom, such as a chore that reads all that is open.
+                long.append(place.drain(5 * number))
                 short.append(drained(house, number, payload_bytes=200))
             rates = [[cost.rate for cost in costs] for costs in (long, short)]
             yield ratio(f"drain at a backlog of {size:,}", f"of {number:,}", UNIT, rates[0], rates[1], 0.9)

@@ -2,7 +2,7 @@
 Periodic work that one daemon at a time does, whichever comes first.
 
 Some of it reads all that is open, which takes a second where that are millions. What takes long is done more seldom: a
-twentieth of the time is spent on it (`outbox.claim_chore`).
+fiftieth of the time is spent on it (`outbox.claim_chore`).
 """
 
 import contextlib

@@ -225,7 +225,7 @@ CREATE FUNCTION outbox.claim_chore(p_name text, p_every interval) RETURNS boolea
     AS $$
   with c as (
     insert into outbox.chore as c (name, next_at) values (p_name, outbox.now() + p_every)
-    on conflict (name) do update set next_at = outbox.now() + greatest(p_every, least(20 * c.took, interval '10 minutes'))
+    on conflict (name) do update set next_at = outbox.now() + greatest(p_every, least(50 * c.took, interval '10 minutes'))
     where c.next_at <= outbox.now() returning 1)
   select exists (select from c) $$;
 CREATE FUNCTION outbox.compare_end() RETURNS trigger

@@ -422,12 +422,12 @@ begin
   return moved;
 end $$;
 
--- True for exactly one caller per period, or in twenty times what the chore took, up to ten minutes, if that is longer.
+-- True for exactly one caller per period, or in fifty times what the chore took, up to ten minutes, if that is longer.
 create function outbox.claim_chore(p_name text, p_every interval) returns boolean
   language sql volatile security definer set search_path = pg_catalog, pg_temp as $$
   with c as (
     insert into outbox.chore as c (name, next_at) values (p_name, outbox.now() + p_every)
-    on conflict (name) do update set next_at = outbox.now() + greatest(p_every, least(20 * c.took, interval '10 minutes'))
+    on conflict (name) do update set next_at = outbox.now() + greatest(p_every, least(50 * c.took, interval '10 minutes'))
     where c.next_at <= outbox.now() returning 1)
   select exists (select from c) $$;
 
