@@ -72,7 +72,9 @@ class Claims:
             begun = await self._probe(breaker)
         else:
             begun = await self._begin_all()
-            self._room.queue_up(by_name=self.position.remembered > 0)
+            look_at = self._crowd.next_look_at()
+            looks = look_at is not None and look_at <= boottime()
+            self._room.queue_up(by_name=looks or self.position.remembered > 0)
         await self._bell.mind(self._room.now())
         return begun
 
@@ -89,8 +91,11 @@ class Claims:
         if self._room.now():
             of_crowd = self.position.next_due_at(of_crowd=True)
             dates += [self.rhythm.next_look_at, self.position.next_pass_at(), of_crowd]
-        if self._room.now(past_crowd=True):
-            dates += [self.position.next_due_at(), self._crowd.next_look_at()]
+        room = self._room.now(past_crowd=True)
+        if room or not self.position.remembered:  # once it is due, it waits to be woken
+            dates.append(self.position.next_due_at())
+        if room:
+            dates.append(self._crowd.next_look_at())
         return min(date for date in dates if date is not None)
 
     @property
@@ -196,10 +201,11 @@ class Claims:
             found_max=FOUND_MAX,
             crowd=list(self._crowd.tenants),
         )
-        for seq in seen["seqs"]:
-            self.position.ring(seq)
         now = boottime()
         self._crowd.looked(seen["tenants"], seen["upto"], now - started, now, more=seen["more"])
+        for seq, tenant in zip(seen["seqs"], seen["tenants"], strict=True):
+            if tenant not in self._crowd.tenants:  # who fills what lies behind is passed over too
+                self.position.ring(seq)
 
     async def _begin_range(self, where: Range, limit: int, *, frontier: bool, hopeful: bool) -> Claimed | None:
         """Begin what is due in a range. Without hope, look first: a begin costs a commit, also if it finds nothing."""

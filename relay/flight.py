@@ -61,6 +61,7 @@ class Flight:
         """Somebody who was hired and has not begun."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._paced: asyncio.TimerHandle | None = None
         self._caught_up = False
         self._broken_off = False
         self.attempt_seconds = _SECONDS_GUESSED
@@ -97,11 +98,16 @@ class Flight:
             self._fresh = asyncio.create_task(self._work())
             self._workers.add(self._fresh)
             self._fresh.add_done_callback(self._left)
+        elif self._paced is None or self._paced.when() <= asyncio.get_running_loop().time():
+            # Also of a lane that is closed, and has nobody else who would come back to it.
+            later = turns.pace.free_at(now) - now
+            self._paced = asyncio.get_running_loop().call_later(later, self.pump)
 
     def dismiss(self, outcome: Outcome) -> None:
         """End everything that waits, unsent."""
         for bound in self.turns.dismiss():
             self._end(followed(bound, outcome, self._scene().jitter()))
+        self.turns.freed(boottime())
 
     def break_off(self) -> None:
         """End everything, at once: what has been sent is unknown, what has not is known not to have been."""
@@ -137,6 +143,7 @@ class Flight:
             turns += 1
             if turns % _TURNS_MAX == 0:
                 await asyncio.sleep(0)
+        self.turns.freed(boottime())  # before this lane's own next step: it has just had its turn
 
     def _left(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)

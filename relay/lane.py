@@ -114,6 +114,9 @@ class Lane:
         self.service = service
         self._scene = self._scene_of(service)
         self.flight.turns.serve(service.slots(self.holding.lane), service.pace())
+        self.flight.turns.freed(boottime())
+        self.flight.pump()
+        self.wake.set()
 
     def close(self) -> None:
         """Begin nothing more. What was begun comes to its end."""

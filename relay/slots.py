@@ -115,12 +115,14 @@ class Slots:
         """Slots are free, and their lane has no use for them: wake as many that were denied one, in that order."""
         room = self.free
         for queue in (self._later, self._first):
-            while queue and room:
-                if queue[0].wants(now):
-                    if not queue[0].may_have(now):
-                        break
-                    room -= 1
-                queue.popleft().wake()
+            for seat in list(queue):  # whoever is woken may be denied again, and stands behind the rest then
+                if not room:
+                    break
+                wants = seat.wants(now)
+                if not wants or seat.may_have(now):
+                    queue.remove(seat)
+                    room -= wants
+                    seat.wake()
         if not self._overdrawn:
             leaving, self._leaving = self._leaving, []
             for seat in leaving:

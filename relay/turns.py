@@ -76,8 +76,12 @@ class Turns:
         self._fit()
 
     def left(self) -> bool:
-        """Whether none of its slots is lent; if not, it is woken when they are back."""
-        if not self._slots.are_back(self):
+        """
+        Whether none of its slots is lent, and nothing is being begun for one. If not, it is woken when they are back.
+
+        A lane that is lost cannot wait for that: what runs in its slots elsewhere ends at its own deadline.
+        """
+        if self._promised or not self._slots.are_back(self):
             return False
         if self in self._slots.seats:
             self._slots.seats.remove(self)

@@ -51,7 +51,7 @@ class Lane:
         self.turns.ended(self.running.pop(index))
         if not self._start(again=True):
             self.turns.freed(NOW)
-            self.pump()
+        self.pump()
 
     def _start(self, *, again: bool) -> bool:
         started = self.turns.next(NOW, again=again)
@@ -251,6 +251,53 @@ def test_a_lane_may_get_more_slots_and_fewer(slots: Slots) -> None:
     assert (len(lane.running), slots.total, slots.free) == (2, 1, 0)
 
 
+# -------------------------------------------------------------------------------------------------------------- waking
+
+
+def test_waking_ends_where_a_crowd_has_used_up_its_pace(slots: Slots) -> None:
+    """One of the crowd runs, another waits, the slot that is free is kept: whoever is woken is denied again."""
+    lane = Lane(slots, 2, "big", rate=1.0)
+    lane.crowd.met(["small"], NOW)
+    lane.add("big", "big")
+    assert (lane.count("big"), slots.free, slots.kept(NOW), lane.turns.pace.room(NOW)) == (1, 1, 1, 0)
+    woken = lane.woken
+    lane.turns.freed(NOW)
+    assert lane.woken == woken + 1
+
+
+def test_who_may_not_have_the_kept_slot_keeps_it_from_nobody(slots: Slots) -> None:
+    """A lane was denied its own slot before it had a crowd; now it has one, and others stand behind it."""
+    lender, late, third = Lane(slots, 1, "big"), Lane(slots, 1), Lane(slots, 1, "big")
+    lender.crowd.met(["small"], NOW)
+    lender.add("small", "small", "small")
+    late.add("x")
+    third.add("small")
+    late.crowd.began(["x"] * WINDOW, NOW)
+    lender.end("small")
+    settled(slots, [lender, late, third])
+
+
+def test_the_same_where_nothing_is_claimed_ahead(slots: Slots) -> None:
+    lender, late, third = Lane(slots, 1, "big"), Lane(slots, 1), Lane(slots, 1, "big")
+    lender.crowd.met(["small"], NOW)
+    lender.add("small", "small", "small")
+    late.turns.queue_up(hungry=True)
+    third.turns.queue_up(hungry=True, others=True)
+    late.crowd.began(["x"] * WINDOW, NOW)
+    woken = third.woken
+    lender.end("small")
+    assert (third.turns.room_for_others(), third.woken) == (1, woken + 1)
+
+
+def test_a_lane_in_which_something_is_being_begun_has_not_left(slots: Slots) -> None:
+    lane = Lane(slots, 1)
+    with lane.turns.promised(1):
+        lane.turns.close()
+        assert not lane.turns.left()
+    assert lane.turns.left()
+    assert slots.seats == []
+
+
 # --------------------------------------------------------------------------------------------------------- properties
 
 LANES = st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=1, max_size=5)
@@ -309,3 +356,67 @@ def test_whoever_waits_is_served_while_others_come_without_end(
         busy[turn % len(busy)].end()
         settled(slots, lanes)
     assert [lane.served.count("big") for lane in lanes] == [rows] * len(lanes)
+
+
+class Mortal(Lane):
+    """A lane that is closed one day, and leaves when all is over."""
+
+    def __init__(self, slots: Slots, own: int, crowd: str | None) -> None:
+        self.closing = self.gone = False
+        super().__init__(slots, own, crowd)
+
+    def pump(self) -> None:
+        super().pump()
+        if self.closing and not (self.gone or self.running or len(self.turns)):
+            self.gone = self.turns.left()
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            self.turns.close()
+            self.pump()
+
+    def happen(self, event: str) -> None:
+        match event:
+            case "big" | "small" if not self.closing:
+                self.crowd.met([event], NOW)
+                self.add(event, event)
+            case "end" if self.running:
+                self.end()
+            case "crowd":
+                self.crowd.began(["big"] * WINDOW, NOW)
+            case "no crowd":
+                self.crowd.dissolved()
+            case "more" | "fewer":
+                self.turns.serve(5 if event == "more" else 1, Pace(None))
+            case "dismiss":
+                list(self.turns.dismiss())
+            case "hungry" | "hungry for others":
+                self.turns.queue_up(hungry=True, others="others" in event)
+            case "close":
+                self.close()
+
+
+KINDS = ("big", "small", "end", "crowd", "no crowd", "more", "fewer", "dismiss", "hungry", "hungry for others", "close")
+EVENTS = st.tuples(st.integers(0, 4), st.sampled_from(KINDS))
+
+
+@given(LANES, st.lists(EVENTS, max_size=120))
+def test_whatever_happens_the_counters_add_up_and_all_ends_at_zero(
+    shapes: list[tuple[int, bool]], events: list[tuple[int, str]]
+) -> None:
+    slots = Slots()
+    lanes = [Mortal(slots, own, "big" if crowd else None) for own, crowd in shapes]
+    for number, event in events:
+        lanes[number % len(lanes)].happen(event)
+        assert slots.running == sum(len(one.running) for one in lanes)
+        assert slots.claimed == sum(len(one.turns) for one in lanes)
+        assert slots.total == sum(one.turns.own for one in lanes)
+    for lane in lanes:
+        lane.close()
+    while busy := [lane for lane in lanes if lane.running]:
+        busy[0].end()
+    for lane in lanes:
+        lane.pump()
+    assert all(lane.gone for lane in lanes)
+    assert (slots.total, slots.running, slots.claimed, slots.seats) == (0, 0, 0, [])
